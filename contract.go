@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"math"
 	"time"
 )
 
-// This file is the contract beyond client-go's interfaces: what every queue has (Extended), a rate-limiting
-// queue (ExtendedRateLimiting), operators (Operable) and leases (Leaser). No queue has other ones.
+// This file is the contract beyond client-go's interfaces: what every queue has (Extended), and a rate-limiting
+// queue (ExtendedRateLimiting). Package operate has what operators do with a queue, and package leasing what
+// processes share. No queue has other interfaces.
 
 // ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
 // ShutDownContext when a call of ShutDown ended its wait before everything was finished.
@@ -110,82 +110,4 @@ type Retry struct {
 	Same bool
 	// GivenUp reports that this failure does not bring the key again.
 	GivenUp bool
-}
-
-// Operable is a queue whose keys operators and schedulers can do more with: package priorityqueue, queues
-// that processes share, and their wrappers. Without groups PausedGroups returns nil and PauseGroup does
-// nothing; without priorities each is zero.
-type Operable[T comparable] interface {
-	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive. It
-	// is for the worker that holds the key and asks for another run, and for schedulers.
-	AddWithPriority(key T, priority int, after time.Duration)
-	// PriorityOf returns the priority with which key was handed out, if a worker holds it, and otherwise that
-	// with which it will be. It is zero for a key that is not in the queue.
-	PriorityOf(key T) int
-	// Remove takes key out of the queue, forgets its failures and reports whether it was there. A key that a
-	// worker holds stays with that worker. It comes again only if the worker asks for it, or fails it.
-	Remove(key T) bool
-	// Pause makes the queue hand out nothing for d, or until Resume with [UntilResumed]. It does nothing if d is
-	// not positive. Of several pauses the latest end counts. Keys are still added and come due. A shutdown ends
-	// all pauses. Stats.Paused and PausedUntil show it.
-	Pause(d time.Duration)
-	// Resume ends a pause of the queue. Groups that are paused stay so.
-	Resume()
-	// PauseGroup is Pause for the keys of one group, also of one that has none yet.
-	PauseGroup(group string, d time.Duration)
-	// ResumeGroup ends a pause of the group.
-	ResumeGroup(group string)
-	// PausedGroups returns the groups that are paused, sorted. Without groups it is nil, and only then.
-	PausedGroups() []string
-	// SnapshotGroup returns what is known of a group. It takes constant time.
-	SnapshotGroup(group string) GroupSnapshot
-	// GivenUpKeys returns up to limit keys that the queue itself keeps because they are not tried any more, the
-	// latest first. RetryGivenUp adds one of them again, ForgetGivenUp forgets it; they report whether it was
-	// there. A queue in memory keeps none: package worker does.
-	GivenUpKeys(limit int) []GivenUpKey[T]
-	RetryGivenUp(key T) bool
-	ForgetGivenUp(key T) bool
-	// Below returns the queue that this one wraps, or nil. Tools show only the outermost.
-	Below() any
-}
-
-// UntilResumed is the length of a pause without an end.
-const UntilResumed time.Duration = math.MaxInt64
-
-// GroupSnapshot is what a queue knows of a group of keys.
-type GroupSnapshot struct {
-	// Keys is how many keys of the group are in the queue: queued, waiting or held. Held is how many of them
-	// workers have or have put on hold, and Limit how many that may be, or zero if there is no limit.
-	Keys, Held, Limit int
-	// Paused reports that the group is paused, until PausedUntil, or without an end if that is zero.
-	Paused      bool
-	PausedUntil time.Time
-}
-
-// GivenUpKey is a key that is not tried any more.
-type GivenUpKey[T comparable] struct {
-	Key      T
-	Attempts int
-	Err      string
-	Time     time.Time // when it was given up
-}
-
-// ErrLeaseLost is the cause with which a handler's context ends when the lease of its key is lost, so that
-// another replica may have the key: see [Leaser].
-var ErrLeaseLost = errors.New("workqueue: the lease is lost")
-
-// Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker
-// that got a key from it calls Lease before it handles the key, and passes the returned context to the
-// handler. That context is derived from ctx and ends, with a cause, when another worker may have got the key.
-// The worker calls the returned function after the handler has returned, and Done as always. Lease does not
-// block. For a key that no worker holds it returns ctx. Package worker does all this.
-type Leaser[T comparable] interface {
-	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
-	// LeaseHeld is Lease for a key that is on hold: its handler has returned, and its Done comes later. The
-	// context also ends when the queue wants the key back.
-	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
-	// Facts returns what only this kind of queue knows of its part, for people.
-	Facts() []Fact
-	// Below returns the queue that this one wraps, as in [Operable], or nil.
-	Below() any
 }

@@ -67,10 +67,10 @@
 //
 // # Seeing into it
 //
-// Beyond client-go's interfaces a queue can have four, and no other: [Extended], which every queue of this
-// project is, at every layer and behind every wrapper; [ExtendedRateLimiting], which counts failures;
-// [Operable], for operators; [Leaser], which lends keys for a time. [Extend] and [ExtendRateLimiting] make
-// the first two of others.
+// Beyond client-go's interfaces every queue of this project is an [Extended], at every layer and behind every
+// wrapper, and every rate-limiting one an [ExtendedRateLimiting], which counts failures. [Extend] and
+// [ExtendRateLimiting] make them of others. Package operate has what operators do with a queue, and package
+// leasing what a queue has that lends its keys for a time.
 //
 // Extended has Stats, which returns numbers in constant time, Snapshot, which lists the first keys that are
 // being processed, are queued, wait, and keep failing, and SnapshotKeys, which goes over all keys in steps. A

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // Inspector shows a queue to tools that do not know the type of its keys. Its functions are
@@ -27,7 +28,7 @@ type Inspector struct {
 	// Forget makes the queue and its limiter forget the key's failures. It is nil if the queue has no limiter.
 	Forget func(key any)
 
-	// These are those of [Operable], and nil if the queue is none. Without groups, theirs are nil, too.
+	// These are those of [operate.Operable], and nil if the queue is none. Without groups, theirs are nil, too.
 
 	AddWithPriority             func(key any, priority int, after time.Duration)
 	Remove                      func(key any) bool
@@ -36,18 +37,12 @@ type Inspector struct {
 	PauseGroup                  func(group string, d time.Duration)
 	ResumeGroup                 func(group string)
 	PausedGroups                func() []string
-	SnapshotGroup               func(group string) GroupSnapshot
-	GivenUp                     func(limit int) []GivenUpKey[any]
+	SnapshotGroup               func(group string) operate.GroupSnapshot
+	GivenUp                     func(limit int) []operate.GivenUpKey[any]
 	RetryGivenUp, ForgetGivenUp func(key any) bool
 
 	// Facts returns what only this kind of queue knows, for people. It is nil if there is nothing.
-	Facts func() []Fact
-}
-
-// Fact is a number or a name with what it means, such as "Slots held" and "64 of 256".
-type Fact struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Facts func() []operate.Fact
 }
 
 // InspectorProvider is a [StatsProvider] that looks at keys, too.
@@ -78,7 +73,7 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	if q, ok := q.(TypedRateLimitingInterface[T]); ok {
 		i.Forget = func(key any) { q.Forget(typed[T](key)) }
 	}
-	if q, ok := q.(Operable[T]); ok {
+	if q, ok := q.(operate.Operable[T]); ok {
 		i.Below, i.Pause, i.Resume = q.Below(), q.Pause, q.Resume
 		i.Remove = func(key any) bool { return q.Remove(typed[T](key)) }
 		i.RetryGivenUp = func(key any) bool { return q.RetryGivenUp(typed[T](key)) }
@@ -86,9 +81,9 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 		i.AddWithPriority = func(key any, priority int, after time.Duration) {
 			q.AddWithPriority(typed[T](key), priority, after)
 		}
-		i.GivenUp = func(limit int) (keys []GivenUpKey[any]) {
+		i.GivenUp = func(limit int) (keys []operate.GivenUpKey[any]) {
 			for _, k := range q.GivenUpKeys(limit) {
-				keys = append(keys, GivenUpKey[any]{k.Key, k.Attempts, k.Err, k.Time})
+				keys = append(keys, operate.GivenUpKey[any]{k.Key, k.Attempts, k.Err, k.Time})
 			}
 			return keys
 		}
@@ -97,7 +92,10 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 			i.PausedGroups, i.SnapshotGroup = q.PausedGroups, q.SnapshotGroup
 		}
 	}
-	if q, ok := q.(Leaser[T]); ok {
+	if q, ok := q.(interface {
+		Facts() []operate.Fact
+		Below() any
+	}); ok {
 		i.Below, i.Facts = q.Below(), q.Facts
 	}
 	return i

@@ -54,30 +54,9 @@ type Stats struct {
 	Latency, WorkDuration *Histogram
 	// ByPriority divides Queued and Again together. It is nil in a queue without priorities.
 	ByPriority *PriorityDepths
-	// Shared is nil in a queue of one process.
-	Shared *SharedStats
-}
-
-// SharedStats are further numbers of a queue that several processes share, as those of package redisqueue.
-type SharedStats struct {
-	// Outage reports that this process's last attempt to reach the server failed.
-	Outage bool
-	// Unsent is the number of operations that this process has not brought to the server yet.
-	Unsent int
-	// Errors counts this process's attempts to reach the server that failed.
-	Errors uint64
-	// LostLeases counts keys whose lease was lost while a worker here held them, LostDones their late Dones.
-	LostLeases, LostDones uint64
-	// CallDuration has the times until the server answered this process's batches, nil without metrics.
-	CallDuration *Histogram
-
-	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with
-	// failures, GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not
-	// decode, Repaired that of entries on the server that did not fit together.
-	Failing, GivenUp, SetAside, Repaired int
-	// PausedBy is the process that has paused the queue, and PausedSince when, as far as this process knows.
-	PausedBy    string
-	PausedSince time.Time
+	// Shared has further numbers of a queue that processes share, and is nil in others. StatsOf of package lease
+	// returns them.
+	Shared any
 }
 
 // PriorityDepths are the numbers of keys of each priority that are queued, or added again while held.

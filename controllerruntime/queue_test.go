@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
 )
@@ -136,7 +137,7 @@ func TestNameAndMetrics(t *testing.T) {
 		var handedOut clientgo.TypedRateLimitingInterface[string]
 		q := controllerruntime.With(config, func(q *controllerruntime.Queue[string]) {
 			handedOut = q
-			q.Pause(workqueue.UntilResumed)
+			q.Pause(operate.UntilResumed)
 		})("controller", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
 		defer q.ShutDown()
 		q.Add("a")
@@ -193,7 +194,7 @@ func TestShutDown(t *testing.T) {
 					go func() { _, _, shutdown := q.GetWithPriority(); returned <- shutdown }()
 				}
 				synctest.Wait()
-				q.Pause(workqueue.UntilResumed)
+				q.Pause(operate.UntilResumed)
 				q.Add("queued")
 				q.AddAfter("waiting", time.Hour)
 				q.ShutDown()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -253,7 +254,7 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 	if e == nil {
 		return nil, "", refuse(http.StatusNotFound, "No such queue is registered.")
 	}
-	r, q, lasts := h.readOne(ctx, e, searchLimit), e.queue, cmp.Or(a.For, workqueue.UntilResumed)
+	r, q, lasts := h.readOne(ctx, e, searchLimit), e.queue, cmp.Or(a.For, operate.UntilResumed)
 	panicked := guarded("queue", func() {
 		done := a.doneText(r.missing == errOutage)
 		switch action := form.Get("action"); {

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -43,7 +43,7 @@ func TestAnswersToRetry(t *testing.T) {
 			}
 		}
 		retry("first", "Added first: a worker has it, and it comes again afterwards.")
-		q.Pause(workqueue.UntilResumed)
+		q.Pause(operate.UntilResumed)
 		retry("key 0", "key 0 was queued already: it comes as soon as a worker is free. The queue is paused.")
 
 		later := priorityqueue.New(priorityqueue.Config[string]{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -338,7 +339,7 @@ func TestGroupsThatLookAlike(t *testing.T) {
 	for key := range 8 {
 		q.Add(key)
 	}
-	q.PauseGroup("alone", workqueue.UntilResumed) // Without keys.
+	q.PauseGroup("alone", operate.UntilResumed) // Without keys.
 	d := getJSON[detail](t, h, "?queue=q&keys=250")
 	if len(d.Groups) != 5 {
 		t.Fatalf("%+v", d.Groups)

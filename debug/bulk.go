@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // bulkResult is what became of an action on many keys.
@@ -135,7 +136,7 @@ func (r *reading) named(ctx context.Context, texts, ids []string) (keys []knownK
 
 // asNamed returns a key that was asked for by its name.
 func (r *reading) asNamed(key any) knownKey {
-	isKey := func(k workqueue.GivenUpKey[any]) bool { return k.Key == key }
+	isKey := func(k operate.GivenUpKey[any]) bool { return k.Key == key }
 	return knownKey{key: key, named: true, kept: slices.ContainsFunc(r.keys.givenUp, isKey)}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -184,13 +185,13 @@ func TestSlowList(t *testing.T) {
 			inspect(h, "q", workqueue.Inspector{
 				Stats: noStats,
 				Add:   func(any) { time.Sleep(time.Second) },
-				GivenUp: func(limit int) (keys []workqueue.GivenUpKey[any]) {
+				GivenUp: func(limit int) (keys []operate.GivenUpKey[any]) {
 					if limit <= 512 { // One of the page's lists.
 						return nil
 					}
 					time.Sleep(listing)
 					for i := range 100 {
-						keys = append(keys, workqueue.GivenUpKey[any]{Key: i, Err: "broken"})
+						keys = append(keys, operate.GivenUpKey[any]{Key: i, Err: "broken"})
 					}
 					return keys
 				},
@@ -265,9 +266,9 @@ func TestGivenUpKeysWhileShuttingDown(t *testing.T) {
 			SnapshotKey: func(key any) (workqueue.KeySnapshot[any], bool) {
 				return workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyQueued}, action == "retry" && did[key]
 			},
-			GivenUp: func(limit int) (keys []workqueue.GivenUpKey[any]) {
+			GivenUp: func(limit int) (keys []operate.GivenUpKey[any]) {
 				for key := range 10 {
-					keys = append(keys, workqueue.GivenUpKey[any]{Key: key})
+					keys = append(keys, operate.GivenUpKey[any]{Key: key})
 				}
 				return keys[:min(limit, len(keys))]
 			},
@@ -298,14 +299,14 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 	inspect(h, "q", workqueue.Inspector{
 		Stats: noStats,
 		Add:   func(key any) { did = append(did, "add "+key.(string)) },
-		GivenUp: func(limit int) (keys []workqueue.GivenUpKey[any]) {
+		GivenUp: func(limit int) (keys []operate.GivenUpKey[any]) {
 			for key, err := range kept {
-				keys = append(keys, workqueue.GivenUpKey[any]{Key: key, Attempts: 4, Err: err, Time: time.Now()})
+				keys = append(keys, operate.GivenUpKey[any]{Key: key, Attempts: 4, Err: err, Time: time.Now()})
 			}
 			return keys[:min(limit, len(keys))]
 		},
 		RetryGivenUp: do("retry"), ForgetGivenUp: do("forget"),
-		Facts: func() []workqueue.Fact { return []workqueue.Fact{{Name: "Server <b>", Value: "10.0.0.1 <i>"}} },
+		Facts: func() []operate.Fact { return []operate.Fact{{Name: "Server <b>", Value: "10.0.0.1 <i>"}} },
 	})
 	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", GivenUpKeys: 2},
 		GivenUp: []worker.FailedKey[any]{{Key: "b", Err: "broken"}, {Key: "d", Err: "broken", Attempt: 1}}})
@@ -365,16 +366,16 @@ func TestKeysThatAreGone(t *testing.T) {
 
 // keeper is a queue that keeps n keys as given up.
 func keeper(h *debug.Handler, n int) (left func() int) {
-	kept := make([]workqueue.GivenUpKey[any], n)
+	kept := make([]operate.GivenUpKey[any], n)
 	for i := range kept {
-		kept[i] = workqueue.GivenUpKey[any]{Key: i, Attempts: 1, Err: "broken"}
+		kept[i] = operate.GivenUpKey[any]{Key: i, Attempts: 1, Err: "broken"}
 	}
 	retried := make(map[any]bool)
 	inspect(h, "q", workqueue.Inspector{
 		Stats: noStats,
 		Add:   func(any) {},
-		GivenUp: func(limit int) []workqueue.GivenUpKey[any] {
-			kept = slices.DeleteFunc(kept, func(k workqueue.GivenUpKey[any]) bool { return retried[k.Key] })
+		GivenUp: func(limit int) []operate.GivenUpKey[any] {
+			kept = slices.DeleteFunc(kept, func(k operate.GivenUpKey[any]) bool { return retried[k.Key] })
 			return slices.Clone(kept[:min(limit, len(kept))])
 		},
 		RetryGivenUp: func(key any) bool { retried[key] = true; return true },

@@ -73,7 +73,7 @@
 //	group    the whole name of the group
 //	for      how long a pause lasts, such as 15m. Without it, it has no end.
 //
-// Every queue can retry until it is shut down; see [workqueue.Operable] for the rest. Forget needs a limiter
+// Every queue can retry until it is shut down; see [operate.Operable] for the rest. Forget needs a limiter
 // or a pool, cancel and release a pool. A key that was retried has the cause "retried by hand", unless the
 // queue itself kept it as given up.
 //

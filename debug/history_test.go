@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -299,7 +300,7 @@ func TestDonesOfSharedQueue(t *testing.T) {
 		var queued atomic.Int64
 		inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats {
 			return workqueue.Stats{Name: "q", Adds: 1_000_000, Queued: int(queued.Load()),
-				Shared: &workqueue.SharedStats{}}
+				Shared: &leasing.Stats{}}
 		}})
 		time.Sleep(12 * time.Second)
 		queued.Store(1) // by another process

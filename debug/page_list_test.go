@@ -10,6 +10,8 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -76,7 +78,7 @@ func TestSorting(t *testing.T) {
 func TestWhoHasPaused(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		since := time.Now()
-		shared := &workqueue.SharedStats{PausedBy: "pod <7>", PausedSince: since}
+		shared := &leasing.Stats{PausedBy: "pod <7>", PausedSince: since}
 		for name, st := range map[string]workqueue.Stats{
 			"open": {Paused: true, Shared: shared}, "ends": {Paused: true, PausedUntil: since.Add(time.Hour),
 				Shared: shared},
@@ -247,7 +249,7 @@ func TestKeysOfAPriorityQueue(t *testing.T) {
 	}
 	wantBody(t, get(h, "?queue=q"), `data-action="pause"`, "<dt>Blocked by a limit</dt>", ">1<", "Priority</th>",
 		"b high", ">7<", "z blocked", "blocked</span>")
-	q.Pause(workqueue.UntilResumed)
+	q.Pause(operate.UntilResumed)
 	wantBody(t, get(h, "?queue=q"), `<span class="badge warn">paused</span>`, `data-action="resume"`,
 		"Waiting</h2>", "fails")
 	wantBody(t, get(h, ""), `<span class="badge warn">paused</span>`)

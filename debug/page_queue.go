@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // queuePage is what a queue's own page shows.
@@ -29,9 +30,9 @@ type queuePage struct {
 	// that match.
 	ErrorGroups []errorGroup `json:"errors,omitempty"`
 	// Found is not nil if a key was searched for.
-	Found  *foundReport     `json:"found,omitempty"`
-	Groups []groupReport    `json:"groups,omitempty"`
-	Facts  []workqueue.Fact `json:"facts,omitempty"`
+	Found  *foundReport   `json:"found,omitempty"`
+	Groups []groupReport  `json:"groups,omitempty"`
+	Facts  []operate.Fact `json:"facts,omitempty"`
 
 	// Sharing is how many queues show the same pools.
 	Sharing int `json:"-"`
@@ -84,7 +85,7 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 		read.guard(func() { r.Groups = read.groups(r.keyLists, now) })
 	}
 	for _, f := range read.keys.facts {
-		r.Facts = append(r.Facts, workqueue.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)})
+		r.Facts = append(r.Facts, operate.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)})
 	}
 	switch {
 	case read.late:

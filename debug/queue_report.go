@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -124,8 +125,8 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		Pools: mapped(r.pools, newPoolReport), Workers: r.workers,
 		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
-	if s.Shared != nil {
-		q.PausedBy, q.PausedAge = short(s.Shared.PausedBy, maxName), between(s.Shared.PausedSince, now)
+	if shared := leasing.StatsOf(s); shared != nil {
+		q.PausedBy, q.PausedAge = short(shared.PausedBy, maxName), between(shared.PausedSince, now)
 	}
 	q.Depth = mapped(q.timeline.points, queued.of)
 	if err := cmp.Or(r.err, r.missing); err != nil {

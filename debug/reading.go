@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/metrics"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -65,8 +67,8 @@ type reading struct {
 // queueKeys is what a queue and its pools know of keys, and the queue's facts.
 type queueKeys struct {
 	workqueue.Snapshot[any]
-	givenUp []workqueue.GivenUpKey[any]
-	facts   []workqueue.Fact
+	givenUp []operate.GivenUpKey[any]
+	facts   []operate.Fact
 	pools   []worker.Snapshot[any]
 }
 
@@ -96,7 +98,7 @@ func guarded(what string, f func()) (err error) {
 // givenUp returns how many keys are given up: those that the pools know, or of a queue on a server those of
 // all processes.
 func (r *reading) givenUp() int {
-	if s := r.stats.Shared; s != nil {
+	if s := leasing.StatsOf(r.stats); s != nil {
 		return max(s.GivenUp, r.workers.GivenUpKeys)
 	}
 	return r.workers.GivenUpKeys
@@ -127,11 +129,17 @@ var (
 		"The queue does not reach its server. Its numbers are those of its last answer, its keys are not known.")
 )
 
+// hasOutage reports that the last attempt to reach the queue's server failed.
+func (r *reading) hasOutage() bool {
+	shared := leasing.StatsOf(r.stats)
+	return shared != nil && shared.Outage
+}
+
 // noteMissing notes why the queue's server may not have answered since began (in real time): the queue
 // reports an outage, or it took a second, after which a queue gives up. It returns r.missing.
 func (r *reading) noteMissing(began time.Time) error {
 	switch {
-	case r.stats.Shared != nil && r.stats.Shared.Outage:
+	case r.hasOutage():
 		r.missing = errOutage
 	case time.Since(began) >= patience:
 		r.missing = cmp.Or(r.missing, errSlow)

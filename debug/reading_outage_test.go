@@ -10,6 +10,8 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -31,7 +33,7 @@ func (s *onServer) wait() bool {
 func (s *onServer) inspector() workqueue.Inspector {
 	return workqueue.Inspector{
 		Stats: func() workqueue.Stats {
-			return workqueue.Stats{Queued: 1, Shared: &workqueue.SharedStats{Outage: s.silent.Load() && s.known}}
+			return workqueue.Stats{Queued: 1, Shared: &leasing.Stats{Outage: s.silent.Load() && s.known}}
 		},
 		Snapshot: func(int) (got workqueue.Snapshot[any]) {
 			if s.wait() {
@@ -49,7 +51,7 @@ func (s *onServer) inspector() workqueue.Inspector {
 				}
 			}
 		},
-		GivenUp: func(int) []workqueue.GivenUpKey[any] { s.wait(); return nil },
+		GivenUp: func(int) []operate.GivenUpKey[any] { s.wait(); return nil },
 		Add:     func(any) {},
 	}
 }
@@ -62,7 +64,7 @@ func TestOutageOfQueueThatIsLate(t *testing.T) {
 		q := (&onServer{}).inspector()
 		q.Stats = func() workqueue.Stats {
 			time.Sleep(time.Second + time.Millisecond)
-			return workqueue.Stats{Shared: &workqueue.SharedStats{Outage: true}}
+			return workqueue.Stats{Shared: &leasing.Stats{Outage: true}}
 		}
 		inspect(h, "q", q)
 		for range 3 { // The first list has nothing but the silence.
@@ -144,7 +146,7 @@ func TestPauseOfQueueThatDoesNotAnswer(t *testing.T) {
 		inspect(h, "q", workqueue.Inspector{
 			Stats:         func() workqueue.Stats { wait(); return workqueue.Stats{Name: "q"} },
 			PausedGroups:  func() []string { return []string{"tenant"} },
-			SnapshotGroup: func(string) workqueue.GroupSnapshot { wait(); return workqueue.GroupSnapshot{Paused: true} },
+			SnapshotGroup: func(string) operate.GroupSnapshot { wait(); return operate.GroupSnapshot{Paused: true} },
 			PauseGroup:    func(string, time.Duration) { wait() },
 			Pause:         func(time.Duration) { wait() },
 			Resume:        func() { wait() },
@@ -179,9 +181,9 @@ func TestOutageInTheMiddleOfAnAction(t *testing.T) {
 			return false
 		}
 		q.RetryGivenUp, q.ForgetGivenUp, q.Remove = do, do, do
-		q.GivenUp = func(int) (keys []workqueue.GivenUpKey[any]) {
+		q.GivenUp = func(int) (keys []operate.GivenUpKey[any]) {
 			for i := range 10 {
-				keys = append(keys, workqueue.GivenUpKey[any]{Key: i})
+				keys = append(keys, operate.GivenUpKey[any]{Key: i})
 			}
 			return keys
 		}
@@ -267,11 +269,11 @@ func TestSlowListOfGivenUpKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
 		q := (&onServer{}).inspector()
-		q.GivenUp = func(limit int) []workqueue.GivenUpKey[any] {
+		q.GivenUp = func(limit int) []operate.GivenUpKey[any] {
 			if limit > 512 { // It is not one of the page's lists.
 				time.Sleep(time.Second)
 			}
-			return []workqueue.GivenUpKey[any]{{Key: "a"}}
+			return []operate.GivenUpKey[any]{{Key: "a"}}
 		}
 		inspect(h, "q", q)
 		if c := count(t, h, "given_up"); c != (counted{1, true}) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -51,7 +52,7 @@ type knownKey struct {
 }
 
 // newKeptFailure returns a key that the queue itself keeps as given up.
-func newKeptFailure(k workqueue.GivenUpKey[any]) knownKey {
+func newKeptFailure(k operate.GivenUpKey[any]) knownKey {
 	failed := worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}
 	return knownKey{key: k.Key, state: stateGivenUp, failed: failed, kept: true}
 }

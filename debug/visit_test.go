@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -135,7 +136,7 @@ func TestErrorsTakeTurns(t *testing.T) {
 		var busy, calls atomic.Int32
 		inspect(h, "q", workqueue.Inspector{
 			Stats: noStats,
-			GivenUp: func(limit int) []workqueue.GivenUpKey[any] {
+			GivenUp: func(limit int) []operate.GivenUpKey[any] {
 				if limit > 512 { // It is not one of the page's lists.
 					if busy.Add(1) > 1 {
 						t.Error("two at once")
@@ -144,7 +145,7 @@ func TestErrorsTakeTurns(t *testing.T) {
 					time.Sleep(900 * time.Millisecond)
 					busy.Add(-1)
 				}
-				return []workqueue.GivenUpKey[any]{{Key: 1, Err: "broken"}}
+				return []operate.GivenUpKey[any]{{Key: 1, Err: "broken"}}
 			},
 		})
 		began := time.Now()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // ErrLeaseEnded is the cause of the end of a handler's context when its key is given to another worker.
@@ -21,8 +23,8 @@ var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
 // 10 s at most. No faults means Late|Again.
 //
 // Queue is any of ours or client-go's. Use the returned one instead of it from then on. It has the methods of
-// queue that package workqueue names: it is a [workqueue.ExtendedRateLimiting], and a [workqueue.Operable]
-// and [workqueue.Leaser] if queue is.
+// queue that package workqueue names: it is a [workqueue.ExtendedRateLimiting], and a [operate.Operable]
+// and [leasing.Leaser] if queue is.
 func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed uint64,
 	faults ...Fault) workqueue.TypedRateLimitingInterface[K] {
 	var all Fault
@@ -51,10 +53,10 @@ func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed u
 		tell:  func(K, string) {},
 		dead:  func() bool { return false },
 	})
-	below, leases := queue.(workqueue.Leaser[K])
+	below, leases := queue.(leasing.Leaser[K])
 	leased := leasedQueue[K]{p, below}
 	leases = leases || all&Leases != 0
-	o, isOperable := queue.(workqueue.Operable[K])
+	o, isOperable := queue.(operate.Operable[K])
 	switch {
 	case isOperable && leases:
 		return operableLeasedQueue[K]{leased, operable[K]{o, p}}

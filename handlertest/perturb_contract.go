@@ -4,14 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // The other interfaces that a perturbed queue may have: for operators, and leases, some of which end early.
 
 // operable is what operators do to the queue below.
 type operable[K comparable] struct {
-	workqueue.Operable[K]
+	operate.Operable[K]
 	q *perturbed[K]
 }
 
@@ -43,7 +44,7 @@ func (q operableLeasedQueue[K]) Below() any { return q.operable.Below() }
 // leasedQueue is a queue that takes keys away.
 type leasedQueue[K comparable] struct {
 	*perturbed[K]
-	below workqueue.Leaser[K] // nil if the queue below is none
+	below leasing.Leaser[K] // nil if the queue below is none
 }
 
 // Lease is the lease of the queue below, if it has any, which a disturbance may end early.
@@ -73,7 +74,7 @@ func (q leasedQueue[K]) LeaseHeld(ctx context.Context, key K) (context.Context, 
 }
 
 // Facts are those of the queue below.
-func (q leasedQueue[K]) Facts() (facts []workqueue.Fact) {
+func (q leasedQueue[K]) Facts() (facts []operate.Fact) {
 	if q.below != nil {
 		facts = q.below.Facts()
 	}

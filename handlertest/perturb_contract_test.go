@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/workqueuetest"
 )
@@ -31,7 +32,7 @@ func TestPerturbedQueueKeepsTheContract(t *testing.T) {
 // leaser is a queue that hands out keys for a limited time.
 type leaser struct {
 	workqueue.TypedRateLimitingInterface[string]
-	workqueue.Leaser[string]
+	leasing.Leaser[string]
 }
 
 func TestPerturbKeepsInterfaces(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/handlertest"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -170,7 +171,7 @@ func TestPerturbLease(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
 			q := handlertest.Perturb(perturbable["workqueue"](), seed, handlertest.Leases)
-			leaser := q.(workqueue.Leaser[string])
+			leaser := q.(leasing.Leaser[string])
 			q.Add("a")
 			key, _ := q.Get()
 			ctx, release := leaser.Lease(context.Background(), key)
@@ -258,7 +259,7 @@ func TestPerturbBadInput(t *testing.T) {
 	q := perturbable["workqueue"]()
 	testkit.WantPanic(t, "Perturb", func() { handlertest.Perturb(q, 1, 8) }, "unknown Fault: 8")
 	testkit.WantPanic(t, "Perturb", func() { handlertest.Perturb(q, 1, 0) }, "unknown Fault: 0")
-	if _, leases := handlertest.Perturb(q, 1).(workqueue.Leaser[string]); leases {
+	if _, leases := handlertest.Perturb(q, 1).(leasing.Leaser[string]); leases {
 		t.Error("without Leases, the queue is a Leaser")
 	}
 }

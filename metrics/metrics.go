@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -144,34 +145,34 @@ var Queue = []Metric[workqueue.Stats]{
 		func(st *workqueue.Stats) float64 { return oneIf(st.Paused) }).onlyIf(holdsKeysBack),
 	Outage: gauge("workqueue_shared_outage",
 		"Whether the last attempt to reach the queue's server failed: 1 or 0.",
-		func(st *workqueue.Stats) float64 { return oneIf(st.Shared.Outage) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return oneIf(sharedOf(st).Outage) }).onlyIf(isShared),
 	UnsentOperations: gauge("workqueue_shared_unsent_operations",
 		"Number of adds and other operations that the process has not brought to the queue's server yet.",
-		func(st *workqueue.Stats) float64 { return float64(st.Shared.Unsent) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Unsent) }).onlyIf(isShared),
 	ServerErrors: counter("workqueue_shared_errors_total",
 		"Total number of attempts to reach the queue's server that failed.",
-		func(st *workqueue.Stats) float64 { return float64(st.Shared.Errors) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Errors) }).onlyIf(isShared),
 	LostLeases: counter("workqueue_shared_lost_leases_total",
 		"Total number of keys whose lease was lost while a worker held them.",
-		func(st *workqueue.Stats) float64 { return float64(st.Shared.LostLeases) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).LostLeases) }).onlyIf(isShared),
 	LostDones: counter("workqueue_shared_lost_dones_total",
 		"Total number of calls of Done that came after the lease was lost. Their keys are handled again.",
-		func(st *workqueue.Stats) float64 { return float64(st.Shared.LostDones) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).LostDones) }).onlyIf(isShared),
 	CallDuration: histogram("workqueue_shared_call_duration_seconds",
 		"How long in seconds the calls of the queue's server take, each with a batch of operations.",
-		func(st *workqueue.Stats) *workqueue.Histogram { return st.Shared.CallDuration }).onlyIf(isShared),
+		func(st *workqueue.Stats) *workqueue.Histogram { return sharedOf(st).CallDuration }).onlyIf(isShared),
 	FailingShared: gauge("workqueue_shared_failing_keys",
 		"Number of keys of the whole queue that have failed, of all processes.",
-		func(st *workqueue.Stats) float64 { return float64(st.Shared.Failing) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Failing) }).onlyIf(isShared),
 	GivenUpKeys: gauge("workqueue_shared_given_up_keys",
 		"Number of keys of the whole queue that are not tried any more.",
-		func(st *workqueue.Stats) float64 { return float64(st.Shared.GivenUp) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).GivenUp) }).onlyIf(isShared),
 	SetAsideKeys: gauge("workqueue_shared_set_aside_keys",
 		"Number of keys of the whole queue that a process could not decode.",
-		func(st *workqueue.Stats) float64 { return float64(st.Shared.SetAside) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).SetAside) }).onlyIf(isShared),
 	RepairedEntries: gauge("workqueue_shared_repaired_entries",
 		"Number of entries on the queue's server that did not fit together, and were repaired or skipped.",
-		func(st *workqueue.Stats) float64 { return float64(st.Shared.Repaired) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Repaired) }).onlyIf(isShared),
 	QueuedKeys: {
 		Name: "workqueue_queued_keys", Help: "Number of keys that need processing, by priority.", Gauge: true,
 		Has: hasPriorities, Split: queuedByPriority, Label: "priority",
@@ -182,7 +183,9 @@ func hasPriorities(st *workqueue.Stats) bool { return st.ByPriority != nil }
 
 func hasHolds(st *workqueue.Stats) bool { return st.Held > 0 }
 
-func isShared(st *workqueue.Stats) bool { return st.Shared != nil }
+func isShared(st *workqueue.Stats) bool { return sharedOf(st) != nil }
+
+func sharedOf(st *workqueue.Stats) *leasing.Stats { return leasing.StatsOf(*st) }
 
 // holdsKeysBack reports whether such a queue has pauses and limits.
 func holdsKeysBack(st *workqueue.Stats) bool { return hasPriorities(st) || isShared(st) }

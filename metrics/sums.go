@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -72,8 +73,8 @@ func endQueue(st *workqueue.Stats) bool {
 		return false
 	}
 	st.ByPriority, st.Paused, st.Held, st.Blocked, st.OldestQueued = nil, false, 0, 0, 0
-	if s := st.Shared; s != nil {
-		st.Shared = &workqueue.SharedStats{
+	if s := sharedOf(st); s != nil {
+		st.Shared = &leasing.Stats{
 			Errors: s.Errors, LostLeases: s.LostLeases, LostDones: s.LostDones, CallDuration: s.CallDuration,
 		}
 	}
@@ -98,18 +99,20 @@ func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.Latency = sum.Latency.Plus(part.Latency)
 	sum.WorkDuration = sum.WorkDuration.Plus(part.WorkDuration)
 	sum.ByPriority = addPriorities(sum.ByPriority, part.ByPriority)
-	sum.Shared = addShared(sum.Shared, part.Shared)
+	if shared := addShared(sharedOf(sum), sharedOf(&part)); shared != nil {
+		sum.Shared = shared
+	}
 }
 
 // addShared adds what each process counts for itself. What they see of the whole queue is the same for all.
-func addShared(a, b *workqueue.SharedStats) *workqueue.SharedStats {
+func addShared(a, b *leasing.Stats) *leasing.Stats {
 	if a == nil {
 		return b
 	}
 	if b == nil {
 		return a
 	}
-	return &workqueue.SharedStats{
+	return &leasing.Stats{
 		Outage:       a.Outage || b.Outage,
 		Unsent:       a.Unsent + b.Unsent,
 		Errors:       a.Errors + b.Errors,

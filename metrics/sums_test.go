@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -32,7 +33,7 @@ func TestEveryField(t *testing.T) {
 		st.Latency = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 1}, Sum: float64(n)}
 		st.WorkDuration = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{2, uint64(n)},
 			Sum: float64(n)}
-		shared := &workqueue.SharedStats{CallDuration: st.Latency}
+		shared := &leasing.Stats{CallDuration: st.Latency}
 		v = reflect.ValueOf(shared).Elem()
 		for i := range v.NumField() {
 			switch f := v.Field(i); f.Kind() {
@@ -55,7 +56,7 @@ func TestEveryField(t *testing.T) {
 	want.OldestQueued, want.LongestRunning = 4, 4
 	want.Latency.Counts, want.WorkDuration.Counts = []uint64{7, 2}, []uint64{4, 7}
 	// What processes see of a queue that they share is the same for all of them.
-	want.Shared.Failing, want.Shared.GivenUp, want.Shared.SetAside, want.Shared.Repaired = 4, 4, 4, 4
+	sharedOf(&want).Failing, sharedOf(&want).GivenUp, sharedOf(&want).SetAside, sharedOf(&want).Repaired = 4, 4, 4, 4
 	for range 2 {
 		if got := slices.Collect(s.All()); len(got) != 1 || !got[0].Live || !reflect.DeepEqual(got[0].Sum, want) {
 			t.Errorf("got %+v, want %+v", got, want)
@@ -94,14 +95,14 @@ func TestWhatStaysOfEndedQueues(t *testing.T) {
 		s.Watch("q", statsSource(workqueue.Stats{
 			ShuttingDown: down, Paused: down,
 			ByPriority: &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: priority}}},
-			Shared: &workqueue.SharedStats{Outage: down, Unsent: 1, Errors: 1, LostLeases: 1, LostDones: 1,
+			Shared: &leasing.Stats{Outage: down, Unsent: 1, Errors: 1, LostLeases: 1, LostDones: 1,
 				GivenUp: 1},
 		}))
 	}
 	sum := slices.Collect(s.All())[0].Sum
-	shared := workqueue.SharedStats{Unsent: 1, Errors: 2, LostLeases: 2, LostDones: 2, GivenUp: 1}
-	if d := sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 1 || sum.Paused || *sum.Shared != shared {
-		t.Errorf("%+v, shared %+v, want only priority 1, no pause, and %+v", sum, *sum.Shared, shared)
+	shared := leasing.Stats{Unsent: 1, Errors: 2, LostLeases: 2, LostDones: 2, GivenUp: 1}
+	if d := sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 1 || sum.Paused || *leasing.StatsOf(sum) != shared {
+		t.Errorf("%+v, shared %+v, want only priority 1, no pause, and %+v", sum, *leasing.StatsOf(sum), shared)
 	}
 }
 

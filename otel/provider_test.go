@@ -20,6 +20,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/metrics"
 	"github.com/keyedqueue/workqueue/otel"
 	"github.com/keyedqueue/workqueue/priorityqueue"
@@ -213,7 +214,7 @@ func TestNamesInPrometheus(t *testing.T) {
 	defer q.ShutDown()
 	q.Add("a")
 	p.WatchQueue("shared", func() workqueue.Stats {
-		return workqueue.Stats{Shared: &workqueue.SharedStats{CallDuration: &workqueue.Histogram{Counts: []uint64{0}}}}
+		return workqueue.Stats{Shared: &leasing.Stats{CallDuration: &workqueue.Histogram{Counts: []uint64{0}}}}
 	})
 	p.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
 		times := &workqueue.Histogram{Counts: []uint64{0}}

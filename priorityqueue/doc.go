@@ -1,6 +1,6 @@
 // Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in
 // one place when each of them comes: by priority, time, age, and what other keys of its group have had. It
-// has the interfaces of package workqueue, [workqueue.ExtendedRateLimiting] and [workqueue.Operable]
+// has the interfaces of package workqueue, [workqueue.ExtendedRateLimiting] and [operate.Operable]
 // included, and four methods more: [Queue.AddWithOpts], [Queue.GetBatch], [Queue.ShutDownNow] and
 // [Queue.GetWithPriority].
 //

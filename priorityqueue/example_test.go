@@ -11,6 +11,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -203,7 +204,7 @@ func ExampleQueue_SnapshotKeys() {
 
 func ExampleQueue_Pause() {
 	q := priorityqueue.New(priorityqueue.Config[string]{})
-	q.Pause(workqueue.UntilResumed)
+	q.Pause(operate.UntilResumed)
 	q.Add("a")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -251,7 +252,7 @@ func ExampleQueue_PauseGroup() {
 		},
 	})
 	q.AddWithOpts(priorityqueue.AddOpts{}, "broken/1", "broken/2", "fine/1")
-	q.PauseGroup("broken", workqueue.UntilResumed)
+	q.PauseGroup("broken", operate.UntilResumed)
 	fmt.Println(next(q))
 	st := q.Stats()
 	fmt.Println(st.Blocked, "of", st.Queued, "queued keys are blocked, paused:", q.PausedGroups())

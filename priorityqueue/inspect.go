@@ -9,6 +9,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 type snapshots[T comparable] = []workqueue.KeySnapshot[T]
@@ -217,9 +218,9 @@ func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.S
 
 // GivenUpKeys returns nil: the queue keeps no keys that are given up. RetryGivenUp and ForgetGivenUp return
 // false.
-func (q *Queue[T]) GivenUpKeys(int) []workqueue.GivenUpKey[T] { return nil }
-func (q *Queue[T]) RetryGivenUp(T) bool                       { return false }
-func (q *Queue[T]) ForgetGivenUp(T) bool                      { return false }
+func (q *Queue[T]) GivenUpKeys(int) []operate.GivenUpKey[T] { return nil }
+func (q *Queue[T]) RetryGivenUp(T) bool                     { return false }
+func (q *Queue[T]) ForgetGivenUp(T) bool                    { return false }
 
 // Below returns nil: the queue has no other below it.
 func (q *Queue[T]) Below() any { return nil }

@@ -4,10 +4,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // pauses are the paused groups, and the queue if it is paused. It is not part of Queue, because in the next
@@ -24,7 +24,7 @@ type pausable struct {
 	queue bool
 }
 
-// Pause makes the queue hand out nothing for d, or until Resume with [workqueue.UntilResumed]. Of several
+// Pause makes the queue hand out nothing for d, or until Resume with [operate.UntilResumed]. Of several
 // pauses the latest end counts. Everything but Get goes on: keys are added, come due, and count in Len. While
 // a pause with an end lasts, of the queue or of a group, the queue has its goroutine and timer. Pause does
 // nothing after shutdown, or if d is not positive.
@@ -51,7 +51,7 @@ func (q *Queue[T]) pause(p pausable, d time.Duration) {
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	until := dueloop.Never
-	if d != workqueue.UntilResumed {
+	if d != operate.UntilResumed {
 		until = dueloop.AddSaturated(now, d)
 	}
 	if q.shuttingDown.Load() || until <= now {
@@ -130,7 +130,7 @@ func (q *Queue[T]) PausedGroups() []string {
 }
 
 // SnapshotGroup returns what is known of a group. It takes constant time.
-func (q *Queue[T]) SnapshotGroup(name string) (g workqueue.GroupSnapshot) {
+func (q *Queue[T]) SnapshotGroup(name string) (g operate.GroupSnapshot) {
 	h := keytable.HashOf(name)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/operate"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -32,8 +33,8 @@ func TestPauseGroup(t *testing.T) {
 				q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
 				q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/3")
 				hold(t, q, "a/3")
-				q.PauseGroup("a", workqueue.UntilResumed)
-				q.PauseGroup("a", workqueue.UntilResumed)
+				q.PauseGroup("a", operate.UntilResumed)
+				q.PauseGroup("a", operate.UntilResumed)
 				wantPaused(t, q, "a")
 				q.AddAfter("a/4", time.Second)
 				q.Add("a/3")
@@ -113,7 +114,7 @@ func TestPauseGroupForATime(t *testing.T) {
 		wantPause(t, q, "later", 30*s)
 
 		// A pause without end stays one.
-		q.PauseGroup("a", workqueue.UntilResumed)
+		q.PauseGroup("a", operate.UntilResumed)
 		q.PauseGroup("a", s)
 		if g := q.SnapshotGroup("a"); !g.Paused || !g.PausedUntil.IsZero() {
 			t.Errorf("SnapshotGroup() = %+v, want no end", g)
@@ -130,7 +131,7 @@ func TestPauseGroupForATime(t *testing.T) {
 
 		// A pause with an end becomes one without.
 		q.PauseGroup("a", s)
-		q.PauseGroup("a", workqueue.UntilResumed)
+		q.PauseGroup("a", operate.UntilResumed)
 		time.Sleep(2 * s)
 		wantPaused(t, q, "a")
 
@@ -158,7 +159,7 @@ func TestPauseGroupHasAGoroutineUntilItsEnd(t *testing.T) {
 			}
 		}
 		q.Add("a/1")
-		q.PauseGroup("a", workqueue.UntilResumed)
+		q.PauseGroup("a", operate.UntilResumed)
 		wantTimer("paused without end", false)
 		q.ResumeGroup("a")
 		q.PauseGroup("a", time.Minute)
@@ -183,7 +184,7 @@ func TestPoolEndsOverAPausedGroup(t *testing.T) {
 	for drain, want := range map[worker.Drain]string{worker.Nothing: "a/1 a/2", worker.Running: "a/1 a/2",
 		worker.All: ""} {
 		script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {
-			q.PauseGroup("a", workqueue.UntilResumed)
+			q.PauseGroup("a", operate.UntilResumed)
 			q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
 			var handled []string
 			pool := worker.New(q, func(_ context.Context, key string) error {
@@ -208,7 +209,7 @@ func TestPoolEndsOverAPausedGroup(t *testing.T) {
 
 func TestPauseGroupWithoutGroups(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.PauseGroup("a", workqueue.UntilResumed)
+		q.PauseGroup("a", operate.UntilResumed)
 		if g := q.SnapshotGroup("a"); g.Paused {
 			t.Errorf("SnapshotGroup() = %+v", g)
 		}
@@ -227,7 +228,7 @@ func TestPauseGroupWithoutGroups(t *testing.T) {
 		if g := i.SnapshotGroup("a"); !g.Paused || time.Until(g.PausedUntil) != time.Minute {
 			t.Errorf("SnapshotGroup() = %+v", g)
 		}
-		i.PauseGroup("a", workqueue.UntilResumed)
+		i.PauseGroup("a", operate.UntilResumed)
 		i.AddCause("a/1", *because("1"))
 		if !slices.Equal(i.PausedGroups(), []string{"a"}) || q.Stats().Blocked != 1 || q.Causes("a/1").IsZero() {
 			t.Errorf("PausedGroups() = %q, Stats() = %+v", i.PausedGroups(), q.Stats())
@@ -265,7 +266,7 @@ func TestPauseForATime(t *testing.T) {
 		}
 		wantUntil(false, 0)
 		q.Pause(s)
-		q.Pause(workqueue.UntilResumed)
+		q.Pause(operate.UntilResumed)
 		q.Pause(s)
 		time.Sleep(time.Hour)
 		wantUntil(true, 0)

@@ -13,6 +13,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/notes"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
+	"github.com/keyedqueue/workqueue/operate"
 	"k8s.io/utils/clock"
 )
 
@@ -101,7 +102,7 @@ type Queue[T comparable] struct {
 
 var (
 	_ workqueue.ExtendedRateLimiting[int] = (*Queue[int])(nil)
-	_ workqueue.Operable[int]             = (*Queue[int])(nil)
+	_ operate.Operable[int]               = (*Queue[int])(nil)
 )
 
 // maxPerLock is how many keys are added, taken, copied (of each state), dropped or forgotten under one lock.

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // Where many keys come due at once, no call waits until all have been made ready. The loop makes all of them
@@ -169,7 +169,7 @@ func TestManyPausedGroupsTakeManyLocks(t *testing.T) {
 	clock := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { locks++ }}
 	q := New(Config[string]{Aging: time.Hour, Clock: clock, Group: func(key string) string { return key }})
 	for i := range n {
-		q.PauseGroup(strconv.Itoa(i), workqueue.UntilResumed)
+		q.PauseGroup(strconv.Itoa(i), operate.UntilResumed)
 	}
 	locks = 0
 	if got := len(q.PausedGroups()); got != n || locks < 10 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/operate"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -145,7 +146,7 @@ func compareWithModel(t *rapid.T) {
 				delete(m.pausedGroups, group)
 				m.update()
 			default:
-				q.PauseGroup(group, workqueue.UntilResumed)
+				q.PauseGroup(group, operate.UntilResumed)
 				m.pauseGroup(group, endless)
 			}
 		},
@@ -185,7 +186,7 @@ func compareWithModel(t *rapid.T) {
 				q.Resume()
 				m.paused = false
 			} else {
-				q.Pause(workqueue.UntilResumed)
+				q.Pause(operate.UntilResumed)
 				m.paused = !m.down
 			}
 		},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/operate"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -177,7 +178,7 @@ func someCall(q *pq.Queue[int], key int, removes bool) {
 	case 1:
 		q.AddRateLimited(key)
 	case 2:
-		q.Pause(workqueue.UntilResumed)
+		q.Pause(operate.UntilResumed)
 	case 3, 4:
 		q.Resume()
 	case 5:
@@ -191,7 +192,7 @@ func someCall(q *pq.Queue[int], key int, removes bool) {
 		}
 	case 8:
 		if group := fmt.Sprint(key % 2); q.PausedGroups() != nil {
-			q.PauseGroup(group, workqueue.UntilResumed)
+			q.PauseGroup(group, operate.UntilResumed)
 			q.ResumeGroup(group)
 		}
 	case 9:

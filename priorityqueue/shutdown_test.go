@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/operate"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -138,7 +139,7 @@ func TestShutDownNow(t *testing.T) {
 			q.Done("c/done") // rests
 			gets := []*testkit.Call[string]{startGet(q), startGet(q), startGet(q)}
 			gets[0].MustBlock(t, "Get")
-			q.Pause(workqueue.UntilResumed)
+			q.Pause(operate.UntilResumed)
 			q.Add("d/queued")
 			q.AddAfter("e/waits", time.Hour)
 			q.AddAfter("a/held", time.Hour)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/operate"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -93,7 +94,7 @@ func TestGetBatchAllocatesWhatItReturns(t *testing.T) {
 func TestBatchAfterAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := pq.New(pq.Config[int]{MinInterval: time.Minute})
-		q.Pause(workqueue.UntilResumed)
+		q.Pause(operate.UntilResumed)
 		for i := range 1000 {
 			q.Add(i)
 		}

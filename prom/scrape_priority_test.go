@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
 )
@@ -133,7 +134,7 @@ func TestSharedQueue(t *testing.T) {
 	down := false
 	bench.queue("memory")
 	bench.provider.WatchQueue("q", func() workqueue.Stats {
-		return workqueue.Stats{ShuttingDown: down, Blocked: 4, Paused: true, Shared: &workqueue.SharedStats{
+		return workqueue.Stats{ShuttingDown: down, Blocked: 4, Paused: true, Shared: &leasing.Stats{
 			Outage: true, Unsent: 1, Errors: 2, LostLeases: 3, LostDones: 4, Failing: 5, GivenUp: 6, SetAside: 7,
 			Repaired:     8,
 			CallDuration: &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{9, 0}, Sum: 2},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // wantOrder gets all keys, and checks that they come in that order.
@@ -31,7 +32,7 @@ func wantOrder(t *testing.T, q *Queue[string], keys ...string) {
 func TestPriorities(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{PriorityStep: time.Minute})
-	q.Pause(workqueue.UntilResumed)
+	q.Pause(operate.UntilResumed)
 	add := func(key string, priority int, at time.Duration) {
 		shiftClock(t, client, at)
 		q.AddWithPriority(key, priority, 0)
@@ -155,7 +156,7 @@ func TestPriorityOfAWaitingKeyStays(t *testing.T) {
 func TestToolQueuesNoDueKeys(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{PriorityStep: time.Hour})
-	q.Pause(workqueue.UntilResumed)
+	q.Pause(operate.UntilResumed)
 	q.Add("old")
 	q.AddWithPriority("high", 1, 10*time.Minute)
 	flush(t, q)
@@ -240,7 +241,7 @@ func TestStartLimitShows(t *testing.T) {
 		t.Errorf("a tool's Stats() = %+v", st)
 	}
 	if facts := fmt.Sprint(q.Facts()); !slices.Contains(q.Facts(),
-		workqueue.Fact{Name: "Start limit", Value: "0.01 a second, 2 at once; it holds keys back"}) {
+		operate.Fact{Name: "Start limit", Value: "0.01 a second, 2 at once; it holds keys back"}) {
 		t.Error(facts)
 	}
 	shiftClock(t, client, 100*time.Second)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -172,7 +173,7 @@ func TestToolMayReadOnly(t *testing.T) {
 		if err := tool.AddContext(ctx, "z"); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: AddContext() = %v", name, err)
 		}
-		tool.Pause(workqueue.UntilResumed)
+		tool.Pause(operate.UntilResumed)
 		time.Sleep(50 * time.Millisecond) // The server's answer may come before Flush is called, or after.
 		if err := tool.Flush(within(t, 10*time.Second)); err == nil || !strings.Contains(err.Error(), name) ||
 			errors.Is(err, context.DeadlineExceeded) {

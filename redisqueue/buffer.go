@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
 // opSeq is an operation's place among all of its shard.
@@ -127,7 +128,7 @@ func (b *buffer) dropAboutHeld() (dones int) {
 			dones++
 		}
 		if o.code == codeAddedAgain {
-			o.answer(answer{}, workqueue.ErrLeaseLost)
+			o.answer(answer{}, leasing.ErrLost)
 		}
 		return o.code.isAboutHeld()
 	})

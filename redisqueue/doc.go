@@ -18,7 +18,7 @@
 // lives, no other replica gets the keys. If the server hears nothing from the replica for a lease (it was
 // killed or paused, or the network was down), the keys come again elsewhere, before all queued ones. The
 // replica itself counts them as lost a twentieth of the lease before that (at least 100 ms), by its own
-// monotonic clock: its handlers' contexts end with the cause [workqueue.ErrLeaseLost], and Done changes
+// monotonic clock: its handlers' contexts end with the cause [lease.ErrLost], and Done changes
 // nothing on the server. The process does not get such a key again before its Done.
 //
 // The server counts the leases of a key that end, because its handler may have ended the process. From the

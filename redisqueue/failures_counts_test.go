@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 var errBroken = errors.New("broken")
@@ -282,7 +284,7 @@ func TestPauseUntil(t *testing.T) {
 	if left := time.Until(st.PausedUntil); !st.Paused || left > time.Hour || left < 55*time.Minute {
 		t.Errorf("Stats() = %+v", st)
 	}
-	if s := st.Shared; s.PausedBy != "operator" || time.Since(s.PausedSince).Abs() > time.Minute {
+	if s := leasing.StatsOf(st); s.PausedBy != "operator" || time.Since(s.PausedSince).Abs() > time.Minute {
 		t.Errorf("Stats().Shared = %+v", s)
 	}
 	getNothing(t, q, 20*time.Millisecond)
@@ -291,12 +293,12 @@ func TestPauseUntil(t *testing.T) {
 	freshStats(t, q)
 	shiftClock(t, client, time.Hour)
 	mustGet(t, q, "x")
-	if st := freshStats(t, q); st.Paused || !st.PausedUntil.IsZero() || st.Shared.PausedBy != "" ||
-		!st.Shared.PausedSince.IsZero() {
-		t.Errorf("Stats() = %+v, %+v", st, st.Shared)
+	if st := freshStats(t, q); st.Paused || !st.PausedUntil.IsZero() || leasing.StatsOf(st).PausedBy != "" ||
+		!leasing.StatsOf(st).PausedSince.IsZero() {
+		t.Errorf("Stats() = %+v, %+v", st, leasing.StatsOf(st))
 	}
 	q.Done("x")
-	q.Pause(workqueue.UntilResumed)
+	q.Pause(operate.UntilResumed)
 	q.Pause(time.Minute)
 	q.Add("x")
 	flush(t, q)
@@ -308,7 +310,7 @@ func TestPauseUntil(t *testing.T) {
 	q.Resume()
 	mustGet(t, q, "x")
 	q.Done("x")
-	q.Pause(workqueue.UntilResumed - 1) // 292 years: more than a number of the server can be.
+	q.Pause(operate.UntilResumed - 1) // 292 years: more than a number of the server can be.
 	flush(t, q)
 	q.Add("y")
 	q.Resume()

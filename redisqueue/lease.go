@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
 // session is one life of this replica in a shard. Its lease covers the keys that it was handed out; each
@@ -54,7 +54,7 @@ type hold[T comparable] struct {
 }
 
 // Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the
-// key's [Fence], and ends with the cause [workqueue.ErrLeaseLost] when the lease of the key is lost. Package
+// key's [Fence], and ends with the cause [leasing.ErrLost] when the lease of the key is lost. Package
 // worker calls it. The caller must call the returned function when the handler has returned. For a key that
 // is not held, Lease returns ctx itself. It does not block, and works in the same way during shutdown. It
 // panics for a key that cannot be hashed.
@@ -69,7 +69,7 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 	h.cancel = append(h.cancel, cancel)
 	q.mu.Unlock()
 	if lost {
-		cancel(workqueue.ErrLeaseLost)
+		cancel(leasing.ErrLost)
 	}
 	return leased, func() { cancel(context.Canceled) }
 }
@@ -129,7 +129,7 @@ func (s *shard[T]) loseKeysLocked() {
 			h.lost = true
 			lost++
 			for _, cancel := range h.cancel {
-				q.mu.foreign = append(q.mu.foreign, func() { cancel(workqueue.ErrLeaseLost) })
+				q.mu.foreign = append(q.mu.foreign, func() { cancel(leasing.ErrLost) })
 			}
 			h.cancel = nil
 		}
@@ -138,7 +138,7 @@ func (s *shard[T]) loseKeysLocked() {
 	if lost > 0 {
 		q.mu.totals.info.LostLeases += uint64(lost)
 		q.reportLocked("Lost the lease of keys that are being processed",
-			fmt.Errorf("%w (%d keys)", workqueue.ErrLeaseLost, lost))
+			fmt.Errorf("%w (%d keys)", leasing.ErrLost, lost))
 	}
 }
 

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 var (
 	_ workqueue.ExtendedRateLimiting[string] = (*Queue[string])(nil)
-	_ workqueue.Operable[string]             = (*Queue[string])(nil)
-	_ workqueue.Leaser[string]               = (*Queue[string])(nil)
+	_ operate.Operable[string]               = (*Queue[string])(nil)
+	_ leasing.Leaser[string]                 = (*Queue[string])(nil)
 )
 
 // DropQueued returns nil: other replicas handle the keys.
@@ -40,10 +42,10 @@ func (q *Queue[T]) ResumeGroup(string) {}
 func (q *Queue[T]) PausedGroups() []string { return nil }
 
 // SnapshotGroup returns nothing: the queue has no groups.
-func (q *Queue[T]) SnapshotGroup(string) (g workqueue.GroupSnapshot) { return g }
+func (q *Queue[T]) SnapshotGroup(string) (g operate.GroupSnapshot) { return g }
 
 // Pause makes all replicas hand out nothing for d on the server's clock, or until Resume with
-// [workqueue.UntilResumed]. A pause with an end needs no process to end it. It does nothing if d is not
+// [operate.UntilResumed]. A pause with an end needs no process to end it. It does nothing if d is not
 // positive, and of several pauses the latest end counts. Workers finish what they have. Pause does not block;
 // Flush waits until the server knows it. After shutdown it does nothing, and a shutdown ends no pause: that
 // is the whole queue's. Stats says until when the queue is paused and, in Shared, since when and by whom.
@@ -79,7 +81,7 @@ func (q *Queue[T]) Remove(item T) bool {
 // GivenUpKeys returns up to limit keys that were given up, the latest first: by Fail, or because their leases
 // were lost MaxLostLeases times in a row. It asks the server for up to a second, and returns what it has
 // until then. It works after shutdown too. [Admin.Keys] of [ListGivenUp] is the same with errors.
-func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
+func (q *Queue[T]) GivenUpKeys(limit int) (keys []operate.GivenUpKey[T]) {
 	if limit <= 0 {
 		return nil
 	}

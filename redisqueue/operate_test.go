@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -21,7 +22,7 @@ import (
 func TestPause(t *testing.T) {
 	_, q, other := twoReplicas(t, Config[string]{Shards: 2, PollInterval: 9 * time.Second})
 	addAndGet(t, q, "held")
-	other.Pause(workqueue.UntilResumed)
+	other.Pause(operate.UntilResumed)
 	flush(t, other)
 	keys := keysNamed("k", 20)
 	addAll(q, keys...)
@@ -262,7 +263,7 @@ func TestInspector(t *testing.T) {
 	if k, found := i.SnapshotKey(1); !found || k.State != workqueue.KeyQueued {
 		t.Errorf("SnapshotKey() = %+v, %v", k, found)
 	}
-	i.Pause(workqueue.UntilResumed)
+	i.Pause(operate.UntilResumed)
 	if !i.Remove(1) {
 		t.Error("1 was not removed")
 	}
@@ -272,7 +273,7 @@ func TestInspector(t *testing.T) {
 
 	giveUp(q, 17, errors.New("the card was declined"))
 	giveUp(q, 18, nil)
-	var given []workqueue.GivenUpKey[any]
+	var given []operate.GivenUpKey[any]
 	waitUntil(t, func() bool { given = i.GivenUp(10); return len(given) == 2 })
 	if k := given[1]; k.Key != 17 || k.Attempts != 1 || k.Err != "the card was declined" ||
 		time.Since(k.Time) > time.Hour {

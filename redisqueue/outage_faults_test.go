@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/redis/go-redis/v9"
 )
@@ -44,7 +44,7 @@ func TestChild(t *testing.T) {
 		fence, _ := Fence(ctx)
 		fmt.Println("got", key, fence)
 		context.AfterFunc(ctx, func() {
-			if errors.Is(context.Cause(ctx), workqueue.ErrLeaseLost) {
+			if errors.Is(context.Cause(ctx), leasing.ErrLost) {
 				fmt.Println("lost", key)
 			}
 		})
@@ -244,7 +244,7 @@ func TestServerHangs(t *testing.T) {
 		}
 		time.Sleep(poll)
 	}
-	wantErr(t, context.Cause(ctx), workqueue.ErrLeaseLost)
+	wantErr(t, context.Cause(ctx), leasing.ErrLost)
 	time.Sleep(time.Second)
 	s.signal(syscall.SIGCONT)
 	// x was given back, but this process does not hand it out while its first handler has not ended.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -151,7 +152,7 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 	q.Done("held/1")
 	pass(3 * time.Hour)
 	want("waiting", "failing")
-	if n := freshStats(t, q).Shared.Repaired; d.repaired && !half && n == 0 {
+	if n := leasing.StatsOf(freshStats(t, q)).Repaired; d.repaired && !half && n == 0 {
 		t.Error("Repaired counts nothing")
 	}
 	// Every key comes when it is added.
@@ -195,7 +196,7 @@ func TestLostLeaseEntry(t *testing.T) {
 	}
 	mustGet(t, q, "job")
 	q.Done("job")
-	if freshStats(t, q).Shared.Repaired == 0 {
+	if leasing.StatsOf(freshStats(t, q)).Repaired == 0 {
 		t.Error("Repaired counts nothing")
 	}
 }

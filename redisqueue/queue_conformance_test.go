@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/workqueuetest"
 	"github.com/redis/go-redis/v9"
 )
@@ -75,7 +76,7 @@ func (q nameless) AddedAt(key string) time.Time {
 
 func (q nameless) Stats() workqueue.Stats {
 	st := q.Queue.Stats()
-	if s := *st.Shared; s.Outage || s.Errors+s.LostLeases+s.LostDones > 0 || s.SetAside+s.Repaired > 0 ||
+	if s := *leasing.StatsOf(st); s.Outage || s.Errors+s.LostLeases+s.LostDones > 0 || s.SetAside+s.Repaired > 0 ||
 		s.CallDuration != nil {
 		panic(fmt.Sprintf("%+v", s))
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,7 +72,7 @@ func TestWorker(t *testing.T) {
 	keys := keysNamed("order", 200)
 	addAll(producer, "bad")
 	addAll(producer, keys[:100]...)
-	var given []workqueue.GivenUpKey[string]
+	var given []operate.GivenUpKey[string]
 	waitUntil(t, func() bool {
 		given = producer.GivenUpKeys(10)
 		return len(given) == 1

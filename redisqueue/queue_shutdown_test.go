@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
 // A replica that has been idle for longer than its lease has nothing to send to the server at shutdown, and
@@ -104,7 +105,7 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	q.Add("early") // It is not given up while a worker still holds a key.
 	mustGet(t, other, "x")
 	waitUntil(t, func() bool { return ctx.Err() != nil })
-	wantErr(t, context.Cause(ctx), workqueue.ErrLeaseLost)
+	wantErr(t, context.Cause(ctx), leasing.ErrLost)
 	waitUntil(t, func() bool { return time.Since(down) > 2*q.config.Lease })
 	q.Add("late")
 	q.Done("x")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -61,7 +62,7 @@ func infoOf[T comparable](p *rowParser, f map[string]string) (k KeyInfo[T]) {
 	}
 	if givenAt := p.time(f["givenAt"]); !givenAt.IsZero() {
 		attempts, reason, _ := strings.Cut(f["reason"], " ")
-		k.GivenUp = &workqueue.GivenUpKey[T]{Attempts: p.number(attempts), Err: reason, Time: givenAt}
+		k.GivenUp = &operate.GivenUpKey[T]{Attempts: p.number(attempts), Err: reason, Time: givenAt}
 	}
 	if causes, ok := decodeCauses(f["causes"]); !ok {
 		p.reject(f["causes"])

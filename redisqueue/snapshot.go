@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // List names the keys that [Admin.Keys] yields, with a limit in this order.
@@ -39,7 +40,7 @@ type KeyInfo[T comparable] struct {
 	// LostLeases is how often in a row the key's lease was lost.
 	LostLeases int
 	// GivenUp is nil for a key that was not given up.
-	GivenUp *workqueue.GivenUpKey[T]
+	GivenUp *operate.GivenUpKey[T]
 	// SetAside: a replica could not decode the key. Only Key says so.
 	SetAside bool
 }

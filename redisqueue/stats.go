@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/metrics"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // totals count what this replica has done. Guarded by the queue's mutex.
@@ -114,7 +116,7 @@ func (q *Queue[T]) countsLocked() (sum Counts) {
 }
 
 // Facts returns Info for people. It does not ask the server.
-func (q *Queue[T]) Facts() []workqueue.Fact {
+func (q *Queue[T]) Facts() []operate.Fact {
 	q.mu.Lock()
 	i, isLimited := q.infoLocked(), q.countsLocked().Limited
 	q.mu.Unlock()
@@ -129,7 +131,7 @@ func (q *Queue[T]) Facts() []workqueue.Fact {
 			startLimit += "; it holds keys back"
 		}
 	}
-	facts := []workqueue.Fact{
+	facts := []operate.Fact{
 		{Name: "Server", Value: fmt.Sprintf("%s; %d attempts have failed", server, i.Errors)},
 		{Name: "Data", Value: q.config.description},
 		{Name: "Start limit", Value: startLimit},
@@ -144,7 +146,7 @@ func (q *Queue[T]) Facts() []workqueue.Fact {
 	}
 	if h := i.CallDuration; h != nil && h.Count() > 0 {
 		average := time.Duration(h.Sum / float64(h.Count()) * float64(time.Second)).Round(time.Microsecond)
-		facts = append(facts, workqueue.Fact{Name: "A call takes", Value: fmt.Sprintf("%v on average", average)})
+		facts = append(facts, operate.Fact{Name: "A call takes", Value: fmt.Sprintf("%v on average", average)})
 	}
 	return facts
 }
@@ -204,7 +206,7 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		st.LongestRunning = max(st.LongestRunning, d)
 	}
 	i := q.infoLocked()
-	st.Shared = &workqueue.SharedStats{
+	st.Shared = &leasing.Stats{
 		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors,
 		LostLeases: i.LostLeases, LostDones: i.LostDones, CallDuration: i.CallDuration,
 		Failing: i.Failing, GivenUp: i.GivenUp, SetAside: i.SetAside, Repaired: i.Repaired,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -43,7 +44,7 @@ func TestPageInAnOutage(t *testing.T) {
 			go func() { ended <- pool.Run(ctx) }()
 			addAll(q, keysNamed("given up ", 30)...)
 			eventually(t, time.Minute, func() error {
-				if n := freshStats(t, q).Shared.GivenUp; n != 30 {
+				if n := leasing.StatsOf(freshStats(t, q)).GivenUp; n != 30 {
 					return fmt.Errorf("%d keys are given up", n)
 				}
 				return nil
@@ -57,7 +58,7 @@ func TestPageInAnOutage(t *testing.T) {
 			}
 			outage.begin(s)
 			eventually(t, time.Minute, func() error {
-				if !q.Stats().Shared.Outage {
+				if !leasing.StatsOf(q.Stats()).Outage {
 					return errors.New("the queue has not noticed the outage")
 				}
 				return nil

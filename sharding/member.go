@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
-// The causes with which handlers' contexts end, besides [workqueue.ErrLeaseLost]; see [Queue].
+// The causes with which handlers' contexts end, besides [leasing.ErrLost]; see [Queue].
 var (
 	// ErrHandover: the key's slot is to move to another member, and HandoverTimeout has passed.
 	ErrHandover = errors.New("sharding: the slot of the key moves to another member")
@@ -203,7 +203,7 @@ func (m *Member) Err() error {
 	if m.updateValidityLocked() {
 		return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
 	}
-	lost := workqueue.ErrLeaseLost
+	lost := leasing.ErrLost
 	if m.mu.view.confirmed == neverMoment { // It has just joined, or a lost table is being replaced.
 		lost = errors.New("sharding: the member waits for a table of its group")
 	}

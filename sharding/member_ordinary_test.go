@@ -12,7 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
 // What happens in ordinary life: rollouts, proxies that end watches, members without queues.
@@ -172,7 +172,7 @@ func TestListThatFailsForGood(t *testing.T) {
 func TestErrAfterJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mustJoin(t, &distant{Store: Memory(), trip: 100 * time.Millisecond}, Config{})
-		if err := m.Err(); err == nil || errors.Is(err, workqueue.ErrLeaseLost) {
+		if err := m.Err(); err == nil || errors.Is(err, leasing.ErrLost) {
 			t.Error("FAILURE:", err)
 		}
 		time.Sleep(2 * time.Second)

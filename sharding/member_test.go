@@ -15,6 +15,8 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -268,7 +270,7 @@ func TestServerIsAway(t *testing.T) {
 			t.Error("too early", context.Cause(ctx), m.Err())
 		}
 		time.Sleep(6 * time.Second)
-		if err := context.Cause(ctx); !errors.Is(err, workqueue.ErrLeaseLost) {
+		if err := context.Cause(ctx); !errors.Is(err, leasing.ErrLost) {
 			t.Error(err)
 		}
 		if err := m.Err(); err == nil || !strings.Contains(err.Error(), "the server is away") {
@@ -328,16 +330,16 @@ func TestJoinRefuses(t *testing.T) {
 func TestPriorities(t *testing.T) {
 	inner := priorityqueue.New(priorityqueue.Config[string]{})
 	q := NewQueue(inner, holdingAll(4), QueueConfig[string]{Keys: noKeys[string]})
-	if p, ok := q.(workqueue.Operable[string]); !ok {
+	if p, ok := q.(operate.Operable[string]); !ok {
 		t.Error("it has no priorities")
 	} else {
 		p.AddWithPriority("high", 7, 0)
 	}
 	if _, ok := NewQueue(newRoot(), holdingAll(4),
-		QueueConfig[string]{Keys: noKeys[string]}).(workqueue.Operable[string]); ok {
+		QueueConfig[string]{Keys: noKeys[string]}).(operate.Operable[string]); ok {
 		t.Error("a queue without priorities has some")
 	}
-	if key, _ := q.Get(); key != "high" || q.(workqueue.Operable[string]).PriorityOf("high") != 7 {
+	if key, _ := q.Get(); key != "high" || q.(operate.Operable[string]).PriorityOf("high") != 7 {
 		t.Error(key)
 	}
 

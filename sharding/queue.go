@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // Queue is a queue of those keys whose slots a [Member] holds.
@@ -23,12 +25,12 @@ import (
 type Queue[T comparable] interface {
 	workqueue.ExtendedRateLimiting[T]
 	// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries
-	// the [Fence], and ends, with a cause, when somebody else may get the key: with workqueue.ErrLeaseLost
+	// the [Fence], and ends, with a cause, when somebody else may get the key: with leasing.ErrLost
 	// when its validity ends, with ErrHandover when the slot is to move and HandoverTimeout has passed, with
 	// ErrLeft when Leave could not wait. If the slot has moved since Get, the context has ended already.
 	// Package worker calls it; a program without that package must call it, and the returned function when
 	// the handler has returned. For a key that no handler has, Lease returns ctx itself. It does not block.
-	workqueue.Leaser[T]
+	leasing.Leaser[T]
 	// Holds reports whether the member hands out the key now: it holds the slot, and has not stopped handing
 	// out its keys to move it.
 	Holds(key T) bool
@@ -43,7 +45,7 @@ type Queue[T comparable] interface {
 
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner
 // must not be used by itself. The result is a [workqueue.ExtendedRateLimiting] whatever inner is, and a
-// [workqueue.Operable] if inner is one. Its facts on the debug page are who holds which slots.
+// [operate.Operable] if inner is one. Its facts on the debug page are who holds which slots.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue panics if member is nil, if config has no Keys, if T needs a Hash and
@@ -60,7 +62,7 @@ func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 type queue[T comparable] struct {
 	// ExtendedRateLimiting is inner, or what Extend makes of it.
 	workqueue.ExtendedRateLimiting[T]
-	operable workqueue.Operable[T] // inner, or nil
+	operable operate.Operable[T] // inner, or nil
 	inner    workqueue.TypedRateLimitingInterface[T]
 	member   *Member
 	keys     func(context.Context) (iter.Seq[T], error)
@@ -113,7 +115,7 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 	q.name = cmp.Or(config.Name, q.Stats().Name)
 	q.add = func(key T, _ int) { q.ExtendedRateLimiting.Add(key) }
 	q.priorityOf = func(T) int { return 0 }
-	if o, ok := inner.(workqueue.Operable[T]); ok {
+	if o, ok := inner.(operate.Operable[T]); ok {
 		q.operable, q.priorityOf = o, o.PriorityOf
 		q.add = func(key T, priority int) { o.AddWithPriority(key, priority, 0) }
 	}
@@ -273,7 +275,7 @@ type operableQueue[T comparable] struct {
 
 // checked is an Operable that adds only keys whose slots the member holds.
 type checked[T comparable] struct {
-	workqueue.Operable[T]
+	operate.Operable[T]
 	q *queue[T]
 }
 

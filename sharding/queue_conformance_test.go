@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/keyedqueue/workqueue/workqueuetest"
@@ -112,7 +113,7 @@ func TestWrapperKeepsInterfaces(t *testing.T) {
 	} {
 		q := NewQueue(inner, holdingAll(1), config)
 		workqueuetest.Wraps(t, workqueue.TypedInterface[string](q), workqueue.TypedInterface[string](inner))
-		if _, ok := q.(workqueue.Leaser[string]); !ok {
+		if _, ok := q.(leasing.Leaser[string]); !ok {
 			t.Errorf("%T is no Leaser", q)
 		}
 		q.ShutDown()

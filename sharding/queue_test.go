@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -141,7 +142,7 @@ func TestLeaseOfContextThatCannotBeCompared(t *testing.T) {
 	for range 2 {
 		ctx, release := h.lease(parent)
 		defer release()
-		if h.end(workqueue.ErrLeaseLost); context.Cause(ctx) != workqueue.ErrLeaseLost {
+		if h.end(leasing.ErrLost); context.Cause(ctx) != leasing.ErrLost {
 			t.Error("the lease has not ended with its holding:", context.Cause(ctx))
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
 // slotState says what this member may do with the keys of a slot.
@@ -110,7 +110,7 @@ func (m *Member) updateSlotsLocked() {
 		signal(m.toRenew)
 		signal(m.toConfirm)
 	}
-	cause := workqueue.ErrLeaseLost
+	cause := leasing.ErrLost
 	if valid {
 		cause = ErrNotHeld // Others have taken the slot.
 	} else if hasLeft {

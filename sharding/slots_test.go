@@ -3,7 +3,7 @@ package sharding
 import (
 	"testing"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
 // A member that leaves and loses touch with the server has not left: its handlers' contexts end with the
@@ -16,7 +16,7 @@ func TestLeaverThatLosesTouch(t *testing.T) {
 	m.updateSlotsLocked()
 	ended := m.mu.changes.toEnd
 	m.mu.Unlock()
-	if len(ended) != 1 || ended[0].cause != workqueue.ErrLeaseLost {
+	if len(ended) != 1 || ended[0].cause != leasing.ErrLost {
 		t.Errorf("FAILURE: %+v", ended)
 	}
 	if m.mu.self.lastListedSerial != notListed {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // Stats are the numbers of a member. Those that only grow count since it joined.
@@ -61,7 +61,7 @@ const maxFacts = 10 // how many members, and how many moves, Facts names
 func (q *queue[T]) Below() any { return q.inner }
 
 // Facts returns what the debug page shows of the member, its group and its slots; see [workqueue.Inspector].
-func (q *queue[T]) Facts() []workqueue.Fact {
+func (q *queue[T]) Facts() []operate.Fact {
 	facts := q.member.facts()
 	if unlisted, age := q.Unlisted(); unlisted > 0 {
 		q.mu.Lock()
@@ -77,13 +77,13 @@ func (q *queue[T]) Facts() []workqueue.Fact {
 	return append(facts, fact("Keys of others", "%d dropped", q.KeysOfOthers()))
 }
 
-func fact(name, format string, args ...any) workqueue.Fact {
-	return workqueue.Fact{Name: name, Value: fmt.Sprintf(format, args...)}
+func fact(name, format string, args ...any) operate.Fact {
+	return operate.Fact{Name: name, Value: fmt.Sprintf(format, args...)}
 }
 
-func (m *Member) facts() []workqueue.Fact {
+func (m *Member) facts() []operate.Fact {
 	st := m.Stats()
-	facts := []workqueue.Fact{fact("Member", "%s", st.Member)}
+	facts := []operate.Fact{fact("Member", "%s", st.Member)}
 	old := ""
 	m.mu.Lock()
 	now, until, confirmed := m.now(), time.Duration(m.validUntil.Load()), m.mu.view.confirmed.mono
@@ -128,7 +128,7 @@ func (m *Member) fewerQueues(queues int) string {
 }
 
 // kept says how many slots cannot move, and why.
-func (m *Member) kept() []workqueue.Fact {
+func (m *Member) kept() []operate.Fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, next, now := 0, time.Duration(math.MaxInt64), m.now()
@@ -145,11 +145,11 @@ func (m *Member) kept() []workqueue.Fact {
 		why = "the table cannot be stored"
 	}
 	next = next.Round(time.Second)
-	return []workqueue.Fact{fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next)}
+	return []operate.Fact{fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next)}
 }
 
 // factsOf says who holds the slots, and what moves. If it is not up to date, old says its age.
-func factsOf(slots []Slot, old string) (facts []workqueue.Fact) {
+func factsOf(slots []Slot, old string) (facts []operate.Fact) {
 	held, moves := make(map[string]int), make(map[string]move)
 	for _, s := range slots {
 		holder := cmp.Or(s.Holder, "nobody")

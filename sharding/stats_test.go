@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -296,7 +297,7 @@ func TestCauses(t *testing.T) {
 		if key := <-got; key != "key" {
 			t.Errorf("%s: %s", name, key)
 		}
-		if p, ok := inner.(workqueue.Operable[string]); ok && p.PriorityOf("key") != priority {
+		if p, ok := inner.(operate.Operable[string]); ok && p.PriorityOf("key") != priority {
 			t.Errorf("%s: it comes back with priority %d, not %d", name, p.PriorityOf("key"), priority)
 		}
 		again := q.AddedAgain("key")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -168,7 +169,7 @@ func TestHoldEndsWithLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		leases := 0
-		q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) {
+		q := leasedQueue{newQueue(), &j, func(cancel context.CancelCauseFunc) {
 			if leases++; leases == 2 { // that of the hold
 				time.AfterFunc(time.Second, func() { cancel(errLeaseLost) })
 			}
@@ -192,8 +193,8 @@ func TestHoldEndsWithLease(t *testing.T) {
 // slowRelease is a queue that takes a while to take a lease back.
 type slowRelease struct{ extended }
 
-func (slowRelease) Facts() []workqueue.Fact { return nil }
-func (slowRelease) Below() any              { return nil }
+func (slowRelease) Facts() []operate.Fact { return nil }
+func (slowRelease) Below() any            { return nil }
 
 func (q slowRelease) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)

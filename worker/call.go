@@ -57,7 +57,7 @@ func (c Call) Attempt() int { return c.view().attempt }
 // Over a queue that processes share, the failures of all count.
 func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
 
-// Priority returns the key's priority when the call began, or false if the queue is no [workqueue.Operable].
+// Priority returns the key's priority when the call began, or false if the queue is no [operate.Operable].
 func (c Call) Priority() (priority int, ok bool) {
 	v := c.view()
 	return v.priority, v.hasPriority

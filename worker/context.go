@@ -29,7 +29,7 @@ var (
 //	base              the pool's poolCtx (see prepareContexts), or what Tracker.Begin gets
 //	callContext       ends with the call, and by Cancel
 //	HandlerTimeout    if there is one
-//	the key's lease   if the queue is a workqueue.Leaser
+//	the key's lease   if the queue is a lease.Leaser
 //	-- the handler gets the context made so far --
 //	UntilAdded        also ends when the key is added again
 

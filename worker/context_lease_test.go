@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// leasing is a queue with leases.
-type leasing struct {
+// leasedQueue is a queue with leases.
+type leasedQueue struct {
 	stringQueue
 	j      *journal
 	leased func(cancel context.CancelCauseFunc)
@@ -24,14 +24,14 @@ var errLeaseLost = errors.New("lost")
 
 type leaseOf struct{}
 
-func (leasing) Facts() []workqueue.Fact { return nil }
-func (leasing) Below() any              { return nil }
+func (leasedQueue) Facts() []operate.Fact { return nil }
+func (leasedQueue) Below() any            { return nil }
 
-func (q leasing) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+func (q leasedQueue) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)
 }
 
-func (q leasing) Lease(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+func (q leasedQueue) Lease(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	q.j.add("lease " + key)
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, leaseOf{}, key))
 	if q.leased != nil {
@@ -40,13 +40,13 @@ func (q leasing) Lease(ctx context.Context, key string) (context.Context, contex
 	return ctx, func() { q.j.add("release " + key); cancel(nil) }
 }
 
-func (q leasing) Add(key string) { q.j.add("add " + key); q.stringQueue.Add(key) }
+func (q leasedQueue) Add(key string) { q.j.add("add " + key); q.stringQueue.Add(key) }
 
-func (q leasing) AddAfter(key string, d time.Duration) {
+func (q leasedQueue) AddAfter(key string, d time.Duration) {
 	q.j.add("add " + key)
 	q.stringQueue.AddAfter(key, d)
 }
-func (q leasing) Done(key string) { q.j.add("done " + key); q.stringQueue.Done(key) }
+func (q leasedQueue) Done(key string) { q.j.add("done " + key); q.stringQueue.Done(key) }
 
 // A handler's context is that of the key's lease, also with a HandlerTimeout, and ends when the lease is
 // lost. The lease is released before Done.
@@ -54,7 +54,7 @@ func TestLease(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			var j journal
-			q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) {
+			q := leasedQueue{newQueue(), &j, func(cancel context.CancelCauseFunc) {
 				time.AfterFunc(time.Second,
 					func() { cancel(errLeaseLost) })
 			}}
@@ -80,7 +80,7 @@ func TestLeaseThatEndsGivesNoKeyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		calls := 0
-		q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) {
+		q := leasedQueue{newQueue(), &j, func(cancel context.CancelCauseFunc) {
 			if calls++; calls == 1 {
 				time.AfterFunc(time.Second, func() { cancel(errLeaseLost) })
 			}
@@ -100,14 +100,14 @@ func TestLeaseThatEndsGivesNoKeyUp(t *testing.T) {
 	})
 }
 
-// slowLeasing is a queue with leases that takes a second to take a key back.
-type slowLeasing struct{ leasing }
+// slowLeasedQueue is a queue with leases that takes a second to take a key back.
+type slowLeasedQueue struct{ leasedQueue }
 
-func (q slowLeasing) AddAfter(key string, d time.Duration) {
+func (q slowLeasedQueue) AddAfter(key string, d time.Duration) {
 	time.Sleep(time.Second)
-	q.leasing.AddAfter(key, d)
+	q.leasedQueue.AddAfter(key, d)
 }
-func (q slowLeasing) ShutDown() { q.j.add("shut down"); q.leasing.ShutDown() }
+func (q slowLeasedQueue) ShutDown() { q.j.add("shut down"); q.leasedQueue.ShutDown() }
 
 // A key that was got too late to be started goes back to a queue with leases: others handle it. After the
 // shutdown a queue takes no key back, so Run waits for that, also if it is in a hurry.
@@ -116,7 +116,7 @@ func TestLeaseOfKeyNotStarted(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var j journal
 			var pool *worker.Pool[string]
-			q := slowLeasing{leasing{newQueue(), &j, func(context.CancelCauseFunc) { pool.Stop(drain) }}}
+			q := slowLeasedQueue{leasedQueue{newQueue(), &j, func(context.CancelCauseFunc) { pool.Stop(drain) }}}
 			pool = worker.New(q, func(context.Context, string) error { j.add("handled"); return nil },
 				options{CancelGrace: worker.NoGrace})
 			q.Add("a")
@@ -140,7 +140,7 @@ func TestLeaseOfKeyNotStarted(t *testing.T) {
 func TestLeaseThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
-		q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
+		q := leasedQueue{newQueue(), &j, func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
 		logger, logs := newLogger()
 		p := worker.New(q, broken,
 			options{HandlerTimeout: time.Hour, MaxRetries: 5, Logger: logger,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -36,8 +37,8 @@ func overNotifying(t *testing.T, test func(t *testing.T, q notifying)) {
 // leased is a notifying queue whose keys have leases.
 type leased struct{ notifying }
 
-func (leased) Facts() []workqueue.Fact { return nil }
-func (leased) Below() any              { return nil }
+func (leased) Facts() []operate.Fact { return nil }
+func (leased) Below() any            { return nil }
 
 func (q leased) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)

@@ -100,7 +100,7 @@
 // key on hold is not in Stats.Busy. But the queue still counts it as being processed, so in a priorityqueue
 // it takes one place in the Limit of its group.
 //
-// A hold ends early by [Pool.Release], with the key's lease, and when a [workqueue.Leaser] wants the key
+// A hold ends early by [Pool.Release], with the key's lease, and when a [lease.Leaser] wants the key
 // back, as package sharding does when a slot moves. So a handler must cope with a key that comes too early.
 // After a shutdown it ends if no add from before brings the key: a new hold at once, an older one once the
 // queue is empty (not over a Leaser, which does not know; with a Tracker only the first).
@@ -133,7 +133,7 @@
 //
 // # Queues that can do more, or less
 //
-// Over a [workqueue.Leaser], such as a queue that several processes share, the handler's context is that of
+// Over a [lease.Leaser], such as a queue that several processes share, the handler's context is that of
 // the key's lease: it ends, with a cause, when another process may have got the key. If it ends before the
 // handler is called, the key is left to that process. A key that arrives too late to be started goes back to
 // the queue. Other processes may handle what [Pool.Left] lists.

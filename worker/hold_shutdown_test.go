@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -87,7 +88,7 @@ func TestHoldAfterTheShutdown(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		overHolding(t, func(t *testing.T, q stringQueue) {
 			_, reads := q.(workqueue.Extended[string])
-			if _, leases := q.(workqueue.Leaser[string]); !again && leases {
+			if _, leases := q.(leasing.Leaser[string]); !again && leases {
 				return // What comes again is not known.
 			}
 			h := newHolder()
@@ -255,7 +256,7 @@ func TestHoldOfAKeyThatComesNoMore(t *testing.T) {
 	for _, shutDown := range []bool{false, true} {
 		overHolding(t, func(t *testing.T, q stringQueue) {
 			_, knowsAdds := q.(workqueue.Extended[string])
-			if _, isShared := q.(workqueue.Leaser[string]); isShared || !knowsAdds {
+			if _, isShared := q.(leasing.Leaser[string]); isShared || !knowsAdds {
 				return
 			}
 			p := worker.New(q, func(ctx context.Context, key string) error {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -149,8 +150,8 @@ func (panickyGet) Get() (string, bool) { panic("foreign") }
 
 type panickyLeases struct{ extended }
 
-func (panickyLeases) Facts() []workqueue.Fact { return nil }
-func (panickyLeases) Below() any              { return nil }
+func (panickyLeases) Facts() []operate.Fact { return nil }
+func (panickyLeases) Below() any            { return nil }
 
 func (q panickyLeases) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -177,13 +178,13 @@ func (h *history) act() {
 		}
 		h.pool.SnapshotKey(key)
 	default:
-		if o, ok := h.queue.(workqueue.Operable[string]); ok {
+		if o, ok := h.queue.(operate.Operable[string]); ok {
 			h.operate(o, key)
 		}
 	}
 }
 
-func (h *history) operate(o workqueue.Operable[string], key string) {
+func (h *history) operate(o operate.Operable[string], key string) {
 	switch h.number(4) {
 	case 0:
 		h.forgive(key, nothingOwed, func() { o.Remove(key) })

@@ -74,7 +74,7 @@ type Requeue struct {
 	// After is when the key comes again: after this time, or at once unless it is positive.
 	After time.Duration
 	// Priority is the key's new priority; nil keeps the one that it has. If the key was added meanwhile with
-	// a higher one, it keeps that. In a queue that is no [workqueue.Operable] it means nothing.
+	// a higher one, it keeps that. In a queue that is no [operate.Operable] it means nothing.
 	Priority *int
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -139,7 +140,7 @@ func (q slowLate) GetContext(ctx context.Context) (string, error) {
 // latePriorityQueue is a lateQueue with priorities.
 type latePriorityQueue struct {
 	lateQueue
-	workqueue.Operable[string]
+	operate.Operable[string]
 }
 
 // Stop(All) would shut the queue down.

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"time"
+
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
 // Others may deal with a key that has a record here: another process handles it, an operator removes it. The
@@ -36,7 +38,8 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) (over bool) {
 		return false
 	}
 	stats := t.queue.Stats() // Last: the server may fail, or the queue be shut down, meanwhile.
-	return !stats.ShuttingDown && (stats.Shared == nil || !stats.Shared.Outage)
+	shared := leasing.StatsOf(stats)
+	return !stats.ShuttingDown && (shared == nil || !shared.Outage)
 }
 
 // sweepKey ends the record of key if others have dealt with the key, and reports whether it did. It does not

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -45,7 +46,7 @@ func (q serverQueue) waitForServer() {
 // Stats reports an outage only if the server refuses: it takes longer to notice that a server is silent.
 func (q serverQueue) Stats() workqueue.Stats {
 	s := q.extended.Stats()
-	s.Shared = &workqueue.SharedStats{Outage: *q.down && q.refuses}
+	s.Shared = &leasing.Stats{Outage: *q.down && q.refuses}
 	return s
 }
 

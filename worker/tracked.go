@@ -50,7 +50,7 @@ type Tracked[T comparable] struct {
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	attempt  int       // what the handler sees; result.Attempt changes when a failure is counted
-	priority int       // of the key in a workqueue.Operable, when the call began
+	priority int       // of the key in a operate.Operable, when the call began
 	callCtx  *callContext[T]
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
@@ -65,7 +65,7 @@ type callState[T comparable] struct {
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
-// [Tracked.Context], is made from ctx. A key may be in one call at a time. Over a [workqueue.Leaser], such
+// [Tracked.Context], is made from ctx. A key may be in one call at a time. Over a [lease.Leaser], such
 // as a queue in Redis, that context may have ended already although ctx has not: the lease was lost, and
 // another process may have got the key. So test it before the handler is called. End then ignores what it is
 // given, counts nothing, and returns NextInterrupted with the context's cause.

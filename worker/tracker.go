@@ -13,6 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/stablehash"
 )
 
@@ -48,8 +50,8 @@ type Tracker[T comparable] struct {
 
 	raw           workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
 	queue         workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
-	priorities    workqueue.Operable[T]                   // raw, or nil if it has none
-	leaser        workqueue.Leaser[T]                     // raw, or nil
+	priorities    operate.Operable[T]                     // raw, or nil if it has none
+	leaser        leasing.Leaser[T]                       // raw, or nil
 	knowsAllKeys  bool                                    // raw is Extended by itself
 	knowsAddTimes bool                                    // the queue has metrics, and says when keys were added
 	queueName     string
@@ -119,8 +121,8 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	if queue != nil {
 		t.queue = workqueue.ExtendRateLimiting(queue)
 		_, t.knowsAllKeys = queue.(workqueue.Extended[T])
-		t.priorities, _ = queue.(workqueue.Operable[T])
-		t.leaser, _ = queue.(workqueue.Leaser[T])
+		t.priorities, _ = queue.(operate.Operable[T])
+		t.leaser, _ = queue.(leasing.Leaser[T])
 		stats := t.queue.Stats()
 		t.knowsAddTimes, t.queueName = stats.Latency != nil, stats.Name
 		t.options.Name = cmp.Or(t.options.Name, stats.Name)

@@ -374,7 +374,7 @@ func TestPanicsOnGoroutinesOfTracker(t *testing.T) {
 
 // If the key's lease has ended, the key is left to the other process.
 func TestTrackerWithoutLease(t *testing.T) {
-	q := leasing{newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
+	q := leasedQueue{newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
 	defer q.ShutDown()
 	tracker := worker.NewTracker(q, options{})
 	e := tracker.Begin(t.Context(), "a")

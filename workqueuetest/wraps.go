@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // Wraps fails t unless wrapper, which was made of inner, has each interface of package workqueue's contract
@@ -22,10 +24,10 @@ func Wraps[T comparable](t testing.TB, wrapper, inner workqueue.TypedInterface[T
 	has("Extended", true, a)
 	_, a = wrapper.(workqueue.ExtendedRateLimiting[T])
 	has("ExtendedRateLimiting", limits, a)
-	_, a = wrapper.(workqueue.Operable[T])
-	_, b := inner.(workqueue.Operable[T])
+	_, a = wrapper.(operate.Operable[T])
+	_, b := inner.(operate.Operable[T])
 	has("Operable", b, a)
-	_, a = wrapper.(workqueue.Leaser[T])
-	_, b = inner.(workqueue.Leaser[T])
+	_, a = wrapper.(leasing.Leaser[T])
+	_, b = inner.(leasing.Leaser[T])
 	has("Leaser", b, a)
 }

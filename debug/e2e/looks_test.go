@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -145,6 +146,6 @@ func (p *program) reports(t *testing.T) {
 		q.AddCause("initech/monthly-02", workqueue.Cause{Reason: what,
 			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
 	}
-	q.Pause(workqueue.UntilResumed)
-	q.PauseGroup("globex", workqueue.UntilResumed)
+	q.Pause(operate.UntilResumed)
+	q.PauseGroup("globex", operate.UntilResumed)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/sharding"
@@ -73,7 +74,7 @@ func exported(t *testing.T) map[string]bool {
 	queue := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
 	defer queue.ShutDown()
 	provider.WatchQueue("shared",
-		func() workqueue.Stats { return workqueue.Stats{Shared: &workqueue.SharedStats{}} })
+		func() workqueue.Stats { return workqueue.Stats{Shared: &leasing.Stats{}} })
 	provider.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
 		times := &workqueue.Histogram{Bounds: provider.PoolHistogramBounds(),
 			Counts: make([]uint64, len(provider.PoolHistogramBounds())+1)}

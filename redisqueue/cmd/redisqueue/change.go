@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // report is what a command has done, as JSON has it. What is null is not known, or not about this command.
@@ -126,7 +126,7 @@ func (c *command) keysOf(ctx context.Context, list string) (keys []string, err e
 
 func (c *command) pause(ctx context.Context, paused bool) error {
 	if paused {
-		c.queue.Pause(cmp.Or(c.pauseFor, workqueue.UntilResumed))
+		c.queue.Pause(cmp.Or(c.pauseFor, operate.UntilResumed))
 	} else {
 		c.queue.Resume()
 	}

@@ -1,7 +1,7 @@
 package main // want package:"program"
 
 import (
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"
 )
@@ -9,5 +9,5 @@ import (
 // A queue without a name has no metrics. What has a name and is no config makes no queue.
 func main() {
 	priorityqueue.New(priorityqueue.Config[string]{Name: ""})
-	_ = workqueue.Fact{Name: "Slots held"}
+	_ = operate.Fact{Name: "Slots held"}
 }

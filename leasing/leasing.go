@@ -1,0 +1,60 @@
+// Package leasing is about queues that lend their keys for a time, because several processes share them: those of
+// package redisqueue, and those whose keys package sharding divides.
+package leasing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
+)
+
+// ErrLost is the cause with which a handler's context ends when the lease of its key is lost, so that
+// another replica may have the key: see [Leaser].
+var ErrLost = errors.New("leasing: the lease is lost")
+
+// Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker
+// that got a key from it calls Lease before it handles the key, and passes the returned context to the
+// handler. That context is derived from ctx and ends, with a cause, when another worker may have got the key.
+// The worker calls the returned function after the handler has returned, and Done as always. Lease does not
+// block. For a key that no worker holds it returns ctx. Package worker does all this.
+type Leaser[T comparable] interface {
+	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
+	// LeaseHeld is Lease for a key that is on hold: its handler has returned, and its Done comes later. The
+	// context also ends when the queue wants the key back.
+	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
+	// Facts returns what only this kind of queue knows of its part, for people.
+	Facts() []operate.Fact
+	// Below returns the queue that this one wraps, as in [operate.Operable], or nil.
+	Below() any
+}
+
+// Stats are further numbers of a queue that processes share. They stand in the Shared of [workqueue.Stats].
+type Stats struct {
+	// Outage reports that this process's last attempt to reach the server failed.
+	Outage bool
+	// Unsent is the number of operations that this process has not brought to the server yet.
+	Unsent int
+	// Errors counts this process's attempts to reach the server that failed.
+	Errors uint64
+	// LostLeases counts keys whose lease was lost while a worker here held them, LostDones their late Dones.
+	LostLeases, LostDones uint64
+	// CallDuration has the times until the server answered this process's batches, nil without metrics.
+	CallDuration *workqueue.Histogram
+
+	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with
+	// failures, GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not
+	// decode, Repaired that of entries on the server that did not fit together.
+	Failing, GivenUp, SetAside, Repaired int
+	// PausedBy is the process that has paused the queue, and PausedSince when, as far as this process knows.
+	PausedBy    string
+	PausedSince time.Time
+}
+
+// StatsOf returns what stands in st.Shared, or nil: the queue belongs to one process.
+func StatsOf(st workqueue.Stats) *Stats {
+	s, _ := st.Shared.(*Stats)
+	return s
+}

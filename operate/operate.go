@@ -1,0 +1,72 @@
+// Package operate is what operators and schedulers can do with a queue beyond adding to it: pause it, take keys
+// out of it, and look at its groups and at what it has given up. Package debug has a page for it.
+package operate
+
+import (
+	"math"
+	"time"
+)
+
+// Operable is a queue whose keys operators and schedulers can do more with: package priorityqueue, queues
+// that processes share, and their wrappers. Without groups PausedGroups returns nil and PauseGroup does
+// nothing; without priorities each is zero.
+type Operable[T comparable] interface {
+	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive. It
+	// is for the worker that holds the key and asks for another run, and for schedulers.
+	AddWithPriority(key T, priority int, after time.Duration)
+	// PriorityOf returns the priority with which key was handed out, if a worker holds it, and otherwise that
+	// with which it will be. It is zero for a key that is not in the queue.
+	PriorityOf(key T) int
+	// Remove takes key out of the queue, forgets its failures and reports whether it was there. A key that a
+	// worker holds stays with that worker. It comes again only if the worker asks for it, or fails it.
+	Remove(key T) bool
+	// Pause makes the queue hand out nothing for d, or until Resume with [UntilResumed]. It does nothing if d is
+	// not positive. Of several pauses the latest end counts. Keys are still added and come due. A shutdown ends
+	// all pauses. Stats.Paused and PausedUntil show it.
+	Pause(d time.Duration)
+	// Resume ends a pause of the queue. Groups that are paused stay so.
+	Resume()
+	// PauseGroup is Pause for the keys of one group, also of one that has none yet.
+	PauseGroup(group string, d time.Duration)
+	// ResumeGroup ends a pause of the group.
+	ResumeGroup(group string)
+	// PausedGroups returns the groups that are paused, sorted. Without groups it is nil, and only then.
+	PausedGroups() []string
+	// SnapshotGroup returns what is known of a group. It takes constant time.
+	SnapshotGroup(group string) GroupSnapshot
+	// GivenUpKeys returns up to limit keys that the queue itself keeps because they are not tried any more, the
+	// latest first. RetryGivenUp adds one of them again, ForgetGivenUp forgets it; they report whether it was
+	// there. A queue in memory keeps none: package worker does.
+	GivenUpKeys(limit int) []GivenUpKey[T]
+	RetryGivenUp(key T) bool
+	ForgetGivenUp(key T) bool
+	// Below returns the queue that this one wraps, or nil. Tools show only the outermost.
+	Below() any
+}
+
+// UntilResumed is the length of a pause without an end.
+const UntilResumed time.Duration = math.MaxInt64
+
+// GroupSnapshot is what a queue knows of a group of keys.
+type GroupSnapshot struct {
+	// Keys is how many keys of the group are in the queue: queued, waiting or held. Held is how many of them
+	// workers have or have put on hold, and Limit how many that may be, or zero if there is no limit.
+	Keys, Held, Limit int
+	// Paused reports that the group is paused, until PausedUntil, or without an end if that is zero.
+	Paused      bool
+	PausedUntil time.Time
+}
+
+// GivenUpKey is a key that is not tried any more.
+type GivenUpKey[T comparable] struct {
+	Key      T
+	Attempts int
+	Err      string
+	Time     time.Time // when it was given up
+}
+
+// Fact is a number or a name with what it means, such as "Slots held" and "64 of 256".
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
