@@ -79,7 +79,7 @@ type ExtendedRateLimiting[T comparable] interface {
 	//
 	// An error means that a server keeps the count, and has not answered before ctx was done. Retry is then
 	// what this process knows; the server gets the failure and the key when it is back. Queues in memory ignore
-	// ctx. A panic of the limiter reaches the caller, and then nothing was counted or added.
+	// ctx.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
 	// Failures returns how many calls for key have failed in a row, by Fail, and what is left of the delay
 	// after the last: zero for a key that has not failed, was forgotten, removed or given up. A call for a

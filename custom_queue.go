@@ -3,8 +3,7 @@ package workqueue
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
 // Queue holds the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one. Its
-// methods are called under the queue's lock: never two at once, and they must not call the queue back. A
-// panic of one of them does what that of a metric does: see [MetricsProvider].
+// methods are called under the queue's lock: never two at once, and they must not call the queue back.
 type Queue[T comparable] interface {
 	// Touch is called when a key is added that is in the Queue already: queued, and not held by a worker.
 	Touch(item T)
@@ -31,18 +30,6 @@ func (f *fifo[T]) Pop() T {
 		panic("workqueue: Pop of an empty Queue")
 	}
 	return f.pop()
-}
-
-// pushCustomLocked is pushLocked with a Queue. If that panics, a key that was just inserted is deleted again.
-func (q *Typed[T]) pushCustomLocked(s keytable.Slot, k *entry[T]) {
-	pushed := false
-	defer func() {
-		if !pushed && k.Value == 0 {
-			q.mu.keys.Delete(s)
-		}
-	}()
-	q.custom.Push(k.Key)
-	pushed = true
 }
 
 func (q *Typed[T]) popCustomLocked() (keytable.Slot, *entry[T]) {

@@ -71,49 +71,6 @@ func TestTouch(t *testing.T) {
 	})
 }
 
-// A panic of a user's Queue reaches the caller, and the queue stays as usable as that Queue is.
-func TestCustomQueuePanics(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		order := &listQueue[string]{}
-		q := build(options[string]{order: order})
-		panics := func(method string, f func()) {
-			t.Helper()
-			order.On = func(called string) {
-				if called == method {
-					order.On = nil
-					panic("custom " + method)
-				}
-			}
-			if v := testkit.WantPanic(t, method, f); v != nil && v != "custom "+method {
-				t.Errorf("%s: panics with %v", method, v)
-			}
-			order.On = nil
-			if err := workqueue.CheckInvariants[string](q); err != nil {
-				t.Errorf("%s: %v", method, err)
-			}
-		}
-		panics("Push", func() { q.Add("a") })
-		wantLen(t, q, 0)
-		q.Add("a")
-		panics("Touch", func() { q.Add("a") })
-		panics("Len", func() { q.Len() })
-		panics("Len", func() { q.Get() })
-		panics("Pop", func() { q.Get() })
-		wantLen(t, q, 1)
-		hold(t, q, "a")
-		q.Add("a")
-		panics("Push", func() { q.Done("a") })
-		if st := q.Stats(); st.Processing != 1 || st.Queued != 0 {
-			t.Errorf("Stats() = %+v, want the key in the worker's hands", st)
-		}
-		q.Done("a") // once more
-		process(t, q, "a")
-		if st := q.Stats(); st.Adds != 2 || st.UnmatchedDones != 0 {
-			t.Errorf("Stats() = %+v, want 2 adds", st)
-		}
-	})
-}
-
 // hoarder is a Queue that hands out each key several times.
 type hoarder struct{ listQueue[string] }
 

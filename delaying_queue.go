@@ -77,8 +77,6 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
-	// A provider may panic. So this comes before the queue below, whose ticker would be left running.
-	retriesMetric := newRetriesMetric(config.Name, provider)
 	ownsQueue := config.Queue == nil
 	if ownsQueue {
 		below := TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}
@@ -87,7 +85,7 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	q := &delayingType[T]{
 		Extended:      Extend(config.Queue),
 		name:          config.Name,
-		retriesMetric: retriesMetric,
+		retriesMetric: newRetriesMetric(config.Name, provider),
 		logger:        logr.Discard(),
 	}
 	q.loop = dueloop.New(config.Clock, q.moveDue)
@@ -241,7 +239,7 @@ func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 // ShutDown drops the keys that still wait for their time. It waits for the goroutines of the queue, which end
 // at once; so the configured Queue, Clock and Logger, which one may be calling, must not call it.
 func (q *delayingType[T]) ShutDown() {
-	defer q.logDropped(q.stopWaiting()) // Last, because a logger may panic.
+	defer q.logDropped(q.stopWaiting())
 	q.Extended.ShutDown()
 	q.loop.Wait()
 }

@@ -217,27 +217,3 @@ func TestDueKeysGoThroughAdd(t *testing.T) {
 		}
 	})
 }
-
-// ShutDown is complete before a logger may panic.
-func TestLoggerPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logger := funcr.New(func(string, string) { panic("logger") }, funcr.Options{})
-		for name, shutDown := range map[string]func(workqueue.Extended[int]){
-			"ShutDown":          func(q workqueue.Extended[int]) { q.ShutDown() },
-			"ShutDownWithDrain": func(q workqueue.Extended[int]) { q.ShutDownWithDrain() },
-			"ShutDownContext":   func(q workqueue.Extended[int]) { _ = q.ShutDownContext(t.Context()) },
-		} {
-			q := workqueue.NewTypedDelayingQueueWithConfig(
-				workqueue.TypedDelayingQueueConfig[int]{Logger: &logger}).(delayer[int])
-			q.AddAfter(1, time.Hour)
-			get := startGet[int](q)
-			get.MustBlock(t, "Get")
-			if v := testkit.PanicOf(func() { shutDown(q) }); v != "logger" {
-				t.Errorf("%s panics with %v", name, v)
-			}
-			if g := get.MustReturn(t, "Get"); g.err == nil || !q.ShuttingDown() {
-				t.Errorf("%s: Get() = %v, shutting down: %v", name, g.err, q.ShuttingDown())
-			}
-		}
-	})
-}

@@ -89,8 +89,8 @@
 //
 // The methods of a clock, a context or a metric must not call [runtime.Goexit]. A context whose Done channel
 // is closed must return an error from Err. A metric must not call the queue, because it runs under the
-// queue's lock. A panic in your code reaches the caller of the queue's method, and the queue stays unlocked
-// and whole. Where there is no caller, at a tick or when a key comes due, it ends the program.
+// queue's lock. A panic in your code is not recovered: it ends the program, as elsewhere in Go. A caller that
+// recovers it finds the lock free, and nothing else is promised.
 //
 // # Keys
 //

@@ -33,9 +33,6 @@ type HistogramMetric interface {
 
 // MetricsProvider makes the metrics of a queue that has a name, each once. Metrics are called under the
 // queue's lock, so they should be quick and must not call it. A method may return nil to leave a metric out.
-//
-// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key.
-// Where there is no caller, when a delayed key comes due or at a tick, it ends the program.
 type MetricsProvider interface {
 	// NewDepthMetric makes the number of keys that are queued, or were added again while workers hold them.
 	NewDepthMetric(name string) GaugeMetric

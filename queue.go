@@ -127,8 +127,8 @@ type Typed[T comparable] struct {
 
 		// keys has a slot for every key that is dirty or processing, and for no other.
 		keys keytable.Table[T, sets]
-		// ready has the keys that are dirty and not processing, in the order in which they became so. A custom
-		// Queue has them instead, and ready then only those that Get has put back because of a panic.
+		// ready has the keys that are dirty and not processing, in the order in which they became so. With a
+		// custom Queue it is empty, and that has them.
 		ready ring[keytable.Slot]
 		// notes are about the keys that are marked as noted. See causes.go.
 		notes notes.Notes[Causes]
@@ -164,7 +164,7 @@ func (q *Typed[T]) unlock() {
 }
 
 func (q *Typed[T]) notifyAndUnlock() {
-	defer q.mu.Unlock() // Also if a custom Queue panics in Len.
+	defer q.mu.Unlock()
 	n := q.lenLocked()
 	if n > 0 || q.shuttingDown.Load() {
 		q.mu.Wake()
@@ -240,7 +240,7 @@ func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	if q.custom == nil {
 		q.mu.ready.push(s)
 	} else {
-		q.pushCustomLocked(s, k)
+		q.custom.Push(k.Key)
 	}
 }
 
@@ -253,7 +253,7 @@ func (q *Typed[T]) Len() int {
 
 func (q *Typed[T]) lenLocked() int {
 	if q.custom != nil {
-		return q.custom.Len() + q.mu.ready.n
+		return q.custom.Len()
 	}
 	return q.mu.ready.n
 }
@@ -308,24 +308,13 @@ func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 	return keytable.None, nil
 }
 
-// takeLocked gives the key at s, which was just popped, to a worker. If a metric panics, the caller of Get
-// does not get the key, so it goes back into the line: into ready, because a custom Queue may panic as well.
+// takeLocked gives the key at s, which was just popped, to a worker.
 func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) {
+	if k.Value == 0 { // It is a custom Queue's own key, which was never added.
+		q.markDirtyLocked(s, k)
+	}
 	if q.observer != nil {
-		taken := false
-		defer func() {
-			if !taken {
-				q.observer.Untake(s)
-				q.mu.ready.push(s)
-			}
-		}()
-		if k.Value == 0 {
-			q.markDirtyLocked(s, k)
-		}
 		q.observer.Taken(s, q.observer.Now())
-		taken = true
-	} else if k.Value == 0 {
-		q.mu.adds++
 	}
 	if k.Value&noted != 0 && q.mu.notes.Taken(s) {
 		k.Value = processing | noted
@@ -348,15 +337,10 @@ func (q *Typed[T]) Done(item T) {
 		q.mu.unmatchedDones++
 		return
 	}
-	var now time.Duration
-	if q.observer != nil {
-		now = q.observer.Now() // Before anything changes, because a clock may panic.
-	}
 	if k.Value&dirty != 0 && q.mu.dropping {
 		q.cancelLocked(s, k)
 	}
 	if k.Value&dirty != 0 {
-		// First, so that the worker still holds the key if this panics, and may call Done again.
 		q.pushLocked(s, k)
 		if k.Value&noted != 0 && q.mu.notes.Done(s) {
 			k.Value = dirty | noted
@@ -372,7 +356,7 @@ func (q *Typed[T]) Done(item T) {
 	}
 	q.mu.processing--
 	if q.observer != nil {
-		q.observeDoneLocked(s, now)
+		q.observeDoneLocked(s)
 	}
 }
 
@@ -395,11 +379,11 @@ func (q *Typed[T]) cancelLocked(s keytable.Slot, k *entry[T]) {
 }
 
 // observeDoneLocked measures the work on the key at s, which has ended.
-func (q *Typed[T]) observeDoneLocked(s keytable.Slot, now time.Duration) {
+func (q *Typed[T]) observeDoneLocked(s keytable.Slot) {
+	q.observer.Finished(s, q.observer.Now())
 	if !q.mu.keys.HasMemory(s) {
-		defer q.observer.Release(s)
+		q.observer.Release(s)
 	}
-	q.observer.Finished(s, now)
 	if q.shuttingDown.Load() {
 		q.observer.RefreshLast()
 	}

@@ -92,9 +92,9 @@ func (q *Typed[T]) dropLocked(s keytable.Slot, k *entry[T]) {
 	q.mu.keys.Delete(s)
 	q.mu.dropped++
 	if q.observer != nil && wasDirty {
-		if !q.mu.keys.HasMemory(s) {
-			defer q.observer.Release(s)
-		}
 		q.observer.Canceled(s)
+		if !q.mu.keys.HasMemory(s) {
+			q.observer.Release(s)
+		}
 	}
 }

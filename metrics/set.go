@@ -85,8 +85,7 @@ func (s *Set[S]) group(name string) *group[S] {
 	return g
 }
 
-// All reads all sources, one name after the other in the order of the names, and yields their sums. If a
-// source panics, so does All, and nothing is lost.
+// All reads all sources, one name after the other in the order of the names, and yields their sums.
 func (s *Set[S]) All() iter.Seq[Total[S]] {
 	return func(yield func(Total[S]) bool) {
 		r := new(reading[S])

@@ -104,24 +104,6 @@ func TestYieldedSumsStay(t *testing.T) {
 	}
 }
 
-// After a source has panicked nothing is locked, lost or counted twice.
-func TestPanic(t *testing.T) {
-	s := newSet()
-	panics := true
-	s.Watch("q", source(numbers{n: 1, ended: true}))
-	s.Watch("q", func() numbers {
-		if panics {
-			panic("source")
-		}
-		return numbers{n: 2}
-	})
-	testkit.WantPanic(t, "All", func() { _ = slices.Collect(s.All()) }, "source")
-	panics = false
-	for range 2 {
-		wantTotals(t, s, metrics.Total[numbers]{Name: "q", Live: true, Sum: numbers{n: 3}})
-	}
-}
-
 // Many goroutines may read and add sources at once. The race detector looks on.
 func TestConcurrent(t *testing.T) {
 	s := newSet()

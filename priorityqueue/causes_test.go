@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -86,36 +85,3 @@ func TestAddedAgainByTime(t *testing.T) {
 		})
 	}
 }
-
-// A clock that panics in AddCause, or a limiter, leaves the queue as it was.
-func TestPanicsWithCauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bad := false
-		clock := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() {
-			if bad {
-				panic("clock")
-			}
-		}}
-		q := pq.New(pq.Config[string]{Clock: clock, RateLimiter: brokenLimiter{}})
-		q.Add("a")
-		hold(t, q, "a")
-		again := q.AddedAgain("a")
-		bad = true
-		testkit.WantPanic(t, "AddCause", func() { q.AddCause("a", *because("1")) }, "clock")
-		bad = false
-		testkit.WantPanic(t, "AddWithOpts",
-			func() { q.AddWithOpts(pq.AddOpts{RateLimited: true, Cause: because("1")}, "a") }, "limiter")
-		wantAgain(t, again, false, "after panics")
-		if err := q.CheckInvariants(); err != nil {
-			t.Error(err)
-		}
-		q.AddCause("a", *because("2"))
-		q.Done("a")
-		wantCauses(t, q, "a", "2")
-		drain(t, q, "a")
-	})
-}
-
-type brokenLimiter struct{ fixed }
-
-func (brokenLimiter) When(string) time.Duration { panic("limiter") }

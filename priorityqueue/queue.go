@@ -141,7 +141,7 @@ func (q *Queue[T]) lockAndAdvance(now time.Duration) {
 
 // unlock ends every critical section after which there may be something to do for others: for a sleeping
 // getter, a key to take or a shutdown to notice; for the loop, another time to wait for; and for
-// drains, that nothing is left. It is deferred, so that it also happens when the caller panics.
+// drains, that nothing is left.
 func (q *Queue[T]) unlock() {
 	if q.mu.Watched() {
 		if q.canTakeLocked() || q.isExhaustedLocked() {

@@ -11,7 +11,7 @@ import (
 
 // This file is about keys that the limiter makes wait.
 //
-// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the queue's
+// The limiter is foreign code: it may be slow or call the queue. So it is asked without the queue's
 // lock, and the key is not touched until there is an answer. If the key was added or handed out meanwhile,
 // the answer is merged as any other add. When runs under a lock of its own, asking, which only rate-limited
 // adds and Fail take. Of many adds of one key at once, the first asks, and the others find the key waiting
@@ -93,8 +93,7 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bo
 	return true, false
 }
 
-// fail counts a failure of the key, and adds the key after its delay, or gives it up. If the limiter panics,
-// nothing is counted or added. AtLeast comes with r, the rest of the failure with f.
+// fail counts a failure of the key, and adds the key after its delay, or gives it up. AtLeast comes with r, the rest of the failure with f.
 func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
 	hasFailed, maxDelay := q.inspectHeld(k, &r)
 	retry := q.failures.Judge(k.key, f, hasFailed)

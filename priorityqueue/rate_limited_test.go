@@ -81,32 +81,6 @@ func TestLimiterCallsTheQueue(t *testing.T) {
 	})
 }
 
-// A panic of the limiter reaches the caller, and changes nothing.
-func TestLimiterPanics(t *testing.T) {
-	h := &hooked{fixed: fixed(time.Minute)}
-	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("held")
-		hold(t, q, "held")
-		q.AddAfter("waits", time.Hour)
-		h.onWhen = func(string) { panic("limiter") }
-		for _, key := range []string{"absent", "waits", "held"} {
-			testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited(key) }, "limiter")
-			testkit.WantPanic(t, "Fail", func() { q.Fail(t.Context(), key, workqueue.Failure{}) }, "limiter")
-			if n, _ := q.Failures(key); n != 0 {
-				t.Errorf("a call that has panicked has counted %d failures", n)
-			}
-		}
-		wantAt(t, q, "absent", "absent")
-		wantAt(t, q, "waits", "waiting 1h0m0s")
-		wantAt(t, q, "held", "processing")
-		h.onWhen = nil
-		q.AddRateLimited("waits")
-		wantAt(t, q, "waits", "waiting 1m0s")
-		q.Done("held")
-		wantAt(t, q, "held", "absent")
-	})
-}
-
 // The default limiter counts a failure once for each delay that was served, on the queue's clock, and its
 // bucket gives no token for the same failure.
 func TestDefaultLimiter(t *testing.T) {

@@ -65,67 +65,6 @@ func TestIdleQueue(t *testing.T) {
 	})
 }
 
-// A panic of the clock reaches the caller, and the queue is unlocked and whole.
-func TestClockPanics(t *testing.T) {
-	c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock()}
-	script(t, pq.Config[string]{Clock: c, MinInterval: 1}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		for what, call := range map[string]func(){
-			"Add": func() { q.Add("b") }, "Get": func() { q.Get() }, "Done": func() { q.Done("a") },
-			"Len": func() { q.Len() },
-		} {
-			c.OnNow = func() { panic("clock") }
-			testkit.WantPanic(t, what, call, "clock")
-			c.OnNow = nil
-			wantAt(t, q, "a", "processing")
-		}
-		// One that was woken, and panics, passes its wake-up on.
-		panicked := testkit.Start(func() (v any) {
-			defer func() { v = recover() }()
-			q.Get()
-			return nil
-		})
-		panicked.MustBlock(t, "Get")
-		other := startGet(q)
-		other.MustBlock(t, "Get")
-		readings := 0
-		c.OnNow = func() {
-			if readings++; readings == 2 { // the first is Add's
-				panic("clock")
-			}
-		}
-		q.Add("b")
-		if v, got := panicked.MustReturn(t, "Get"), other.MustReturn(t, "the other Get"); v != any("clock") ||
-			got != "b <nil>" {
-			t.Errorf("one getter panics with %v, the other gets %v", v, got)
-		}
-	})
-}
-
-// A shutdown whose clock panics does not wait for the goroutine, which still runs.
-func TestClockPanicsAtShutDown(t *testing.T) {
-	c := &testkit.HookedClock{WithTicker: clock.RealClock{}}
-	script(t, pq.Config[string]{Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddAfter("a", time.Hour)
-		for what, call := range map[string]func(){
-			"ShutDown": q.ShutDown, "ShutDownNow": q.ShutDownNow, "ShutDownWithDrain": q.ShutDownWithDrain,
-		} {
-			synctest.Wait()
-			c.OnNow = func() {
-				c.OnNow = nil
-				panic("clock")
-			}
-			began := time.Now()
-			testkit.WantPanic(t, what, call, "clock")
-			if d := time.Since(began); d != 0 || q.ShuttingDown() {
-				t.Errorf("%s panics after %v, and shuts the queue down: %v", what, d, q.ShuttingDown())
-			}
-		}
-		wantAt(t, q, "a", "waiting 1h0m0s")
-	})
-}
-
 // ShutDownNow leaves nothing but the keys that workers hold.
 func TestShutDownNow(t *testing.T) {
 	for _, place := range []bool{false, true} {

@@ -156,8 +156,6 @@ func (t theirs) addNames(names map[string]bool, label string) {
 	metrics := make(chan prometheus.Metric, 100)
 	go func() {
 		defer close(metrics)
-		// The registry calls it, too, and from client_golang 1.24 on reports the panic.
-		defer func() { _ = recover() }()
 		t.collector.Collect(metrics)
 	}()
 	for m := range metrics {

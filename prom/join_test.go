@@ -239,35 +239,3 @@ func TestJoinAtOnce(t *testing.T) {
 		}
 	}
 }
-
-// broken is another's collector that has the metric workqueue_depth, and panics.
-type broken struct{}
-
-func (broken) Describe(ch chan<- *prometheus.Desc) {
-	ch <- prometheus.NewDesc("workqueue_depth", "Current depth of workqueue", []string{"name"}, nil)
-}
-
-func (broken) Collect(chan<- prometheus.Metric) { panic("oh") }
-
-// A panic of another's collector, which Collect asks for names, does not end the program.
-func TestJoinWithACollectorThatPanics(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(broken{})
-	p, err := prom.Join(registry, prom.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.WatchQueue("q", func() workqueue.Stats { return workqueue.Stats{} })
-	metrics := make(chan prometheus.Metric)
-	go func() {
-		defer close(metrics)
-		p.Collect(metrics)
-	}()
-	n := 0
-	for range metrics {
-		n++
-	}
-	if n == 0 {
-		t.Error("no metrics")
-	}
-}

@@ -1,9 +1,7 @@
 package prom
 
 import (
-	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 
@@ -15,26 +13,11 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Collect reads all queues and pools and sends their metrics, which blocks until they are received. If
-// reading one of them panics, this scrape fails with an error that has the stack, and lacks the metrics that
-// come after it.
+// Collect reads all queues and pools and sends their metrics, which blocks until they are received.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
-	var pools []metrics.Total[worker.Stats] // Read first: they know which keys are on hold.
-	p.guarded(ch, func() { pools = slices.Collect(p.pools.All()) })
-	p.guarded(ch, func() { p.collectQueues(ch, metrics.ByQueue(pools)) })
-	p.guarded(ch, func() { p.sendPools(ch, pools) })
-}
-
-// guarded calls collect. It turns a panic into an error of the scrape: a registry calls Collect on goroutines
-// of its own, where client_golang before 1.24 does not recover, so that the program would end.
-func (p *Provider) guarded(ch chan<- prometheus.Metric, collect func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			err := fmt.Errorf("prom: reading queues or pools panicked: %v\n%s", v, debug.Stack())
-			ch <- prometheus.NewInvalidMetric(p.families[metrics.Depth].descs[0], err)
-		}
-	}()
-	collect()
+	pools := slices.Collect(p.pools.All()) // Read first: they know which keys are on hold.
+	p.collectQueues(ch, metrics.ByQueue(pools))
+	p.sendPools(ch, pools)
 }
 
 // collectQueues sends the metrics of all queues, whose pools have these numbers.

@@ -12,9 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/prom"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // all are the families of a queue that was just made.
@@ -153,29 +151,6 @@ workqueue_work_duration_seconds_count{name="q"} 1
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-}
-
-// A panic of a queue or a pool that is read is an error of the scrape, and not the end of the program.
-func TestPanicOfASource(t *testing.T) {
-	b := newBench(prom.Options{})
-	panics := true
-	b.provider.WatchQueue("q", func() workqueue.Stats {
-		if panics {
-			panic("oh")
-		}
-		return workqueue.Stats{Adds: 7}
-	})
-	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Failed: 3} }})
-	families, err := b.Gather()
-	if err == nil || !strings.Contains(err.Error(), "panicked: oh") ||
-		!strings.Contains(err.Error(), "TestPanicOfASource") {
-		t.Errorf("Gather() = %v", err)
-	}
-	if m := find(families, "pool_errors_total", "q"); m.GetCounter().GetValue() != 3 {
-		t.Errorf("the pools are missing: %v", families)
-	}
-	panics = false
-	wantLines(t, text(t, b), `workqueue_adds_total{name="q"} 7`)
 }
 
 // A name may be anything. What is not UTF-8 would make the registry fail.

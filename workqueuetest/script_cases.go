@@ -5,7 +5,6 @@ package workqueuetest
 //	add a b      Add of each
 //	after a 5s   AddAfter
 //	retry a 5s   AddRateLimited, with a limiter that returns 5s
-//	panic a      AddRateLimited, with a limiter that panics
 //	fail a 5s least=1m max=2 terminal  Fail, with a limiter that returns 5s if it is asked; the words are
 //	             fields of Failure
 //	failures a 2 5s  Failures returns these
@@ -209,8 +208,6 @@ var scripts = []script{
 		"add a; hold a; shutdown; fail a 1s; failures a 1 1s; done a"},
 	{"Forget", "Forget and NumRequeues call the limiter, and no other method but AddRateLimited does.",
 		"forget a; requeues b; add c; after d 1s; after e 0s; take c e; pass 1s; take d; shutdown"},
-	{"LimiterPanics", "A panic of the limiter reaches the caller, and the queue stays usable.",
-		"panic a; retry a 1s; pass 1s; take a"},
 
 	// The times are multiples of 500 ms, which is how often unfinished and longest are set.
 	{"Metrics",

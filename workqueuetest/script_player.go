@@ -47,7 +47,7 @@ func (r *run) missing(q fifo, steps string) string {
 	switch {
 	case uses("after") && !delays:
 		return Delays
-	case uses("retry", "panic", "forget") && !limits:
+	case uses("retry", "forget") && !limits:
 		return Limiter
 	case uses("canceled", "deadline", "giveup", "added", "cause", "again?", "drop", "find") && !extends:
 		return Extended
@@ -178,16 +178,13 @@ type scriptedLimiter struct {
 	delays []time.Duration
 }
 
-const (
-	limiterPanic    = "no delay is left"
-	limiterRequeues = 42
-)
+const limiterRequeues = 42
 
 func (l *scriptedLimiter) note(what string) { l.asked = append(l.asked, what) }
 
 func (l *scriptedLimiter) When(item string) time.Duration {
 	if len(l.delays) == 0 {
-		panic(limiterPanic)
+		panic("no delay is left")
 	}
 	l.note("When " + item)
 	d := l.delays[0]

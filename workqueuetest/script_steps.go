@@ -47,9 +47,6 @@ func (p *player) step(kind string, words []string) {
 		p.wantAgain(words[0], words[1])
 	case "find":
 		p.find(words[0], words[1])
-	case "panic":
-		p.limiter.delays = nil
-		testkit.WantPanic(p, p.when, func() { p.q.(limiting).AddRateLimited(words[0]) }, limiterPanic)
 	case "forget":
 		p.q.(limiting).Forget(words[0])
 		delete(p.model.failures, words[0])

@@ -366,13 +366,6 @@ var broken = []brokenQueue{
 			q.addAfter = func(key string, d time.Duration) { q.whole.AddAfter(key, max(d, 1)) }
 			q.addRateLimited = func(key string) { q.AddAfter(key, 0) }
 		}},
-	{name: "tolerates its limiter", caught: []string{"LimiterPanics"},
-		bug: func(q *hooked, _ Config[string]) {
-			q.addRateLimited = func(key string) {
-				defer func() { _ = recover() }()
-				q.whole.AddRateLimited(key)
-			}
-		}},
 	{name: "adds after shutdown", caught: []string{"AddAfterShutDown", "ModelWithShutDown"},
 		new: func(Config[string]) fifo { return newPlain(plain{addsAfterShutDown: true}) }},
 	{name: "wakes one getter", caught: []string{"AddWakesGetters", "ShutDownWakesGetters"},

@@ -80,7 +80,7 @@ func (c *Counts[T]) leftLocked(v *expiring.Value) time.Duration {
 }
 
 // Fail applies the rule to a failure of key, which a worker holds. Only if it is a new one that is retried,
-// Fail asks the limiter. If that panics, nothing is counted.
+// Fail asks the limiter.
 func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
 	r := c.Judge(key, f, false)
 	if !r.Same && !r.GivenUp {

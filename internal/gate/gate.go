@@ -70,8 +70,7 @@ func (g *Gate) wakeUpTo(pending int) {
 }
 
 // Sleep unlocks the gate, waits for a wake-up or for done, and locks it again. It returns false if done is
-// closed; a nil done never is. Before it locks the gate again it calls awake, unless that is nil. It locks
-// the gate also if awake panics, so that the caller's deferred unlock passes the wake-up on.
+// closed; a nil done never is. Before it locks the gate again it calls awake, unless that is nil.
 func (g *Gate) Sleep(done <-chan struct{}, awake func()) bool {
 	if g.wakeUps == nil {
 		g.wakeUps = make(chan struct{}, maxPending)

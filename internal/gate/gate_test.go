@@ -128,30 +128,6 @@ func TestSleeperGivesUp(t *testing.T) {
 	})
 }
 
-// If awake panics, or ends its goroutine, the gate is locked for the caller's deferred unlock.
-func TestSleepWithAPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := new(Gate)
-		ended := make(chan any)
-		go func() {
-			defer func() { ended <- recover() }()
-			g.Lock()
-			defer g.Unlock()
-			g.Sleep(nil, func() { panic("awake") })
-		}()
-		synctest.Wait()
-		wake(g, 1)
-		if v := <-ended; v != "awake" {
-			t.Errorf("recovered %v", v)
-		}
-		g.Lock()
-		defer g.Unlock()
-		if g.Watched() || g.pending != 0 {
-			t.Errorf("watched: %v, pending: %d", g.Watched(), g.pending)
-		}
-	})
-}
-
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, end := new(Gate), errors.New("the end")

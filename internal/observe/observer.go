@@ -14,8 +14,7 @@ import (
 // Observer has the times of one queue's keys, counts how long they were queued and held, each in a
 // [Histogram], and pushes all this to the queue's [Push] metrics.
 //
-// Its methods are called under the queue's lock. They change the observer's own state before they push to a
-// metric, because a metric is foreign code and may panic.
+// Its methods are called under the queue's lock.
 type Observer struct {
 	clock clock.WithTicker
 	// since is the clock's Since, or time.Since if it is the real one.
@@ -124,20 +123,14 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 
 // Finished notes that the worker for which Taken was called is done with the key at s now.
 func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
-	d := now - o.keys.Existing(s).startedAt
-	o.Untake(s)
+	k := o.keys.Existing(s)
+	d := now - k.startedAt
+	k.in = inNone
+	o.lists.Remove(&o.running, s)
+	o.startedMicros -= k.startedAt.Microseconds()
 	o.WorkDuration.Observe(max(0, d))
 	if o.push != nil {
 		o.push.WorkDuration.Observe(d.Seconds())
-	}
-}
-
-// Untake takes back Taken of the key at s, unless Taken was not called.
-func (o *Observer) Untake(s keytable.Slot) {
-	if k := o.keys.At(s); k.in == inRunning {
-		k.in = inNone
-		o.lists.Remove(&o.running, s)
-		o.startedMicros -= k.startedAt.Microseconds()
 	}
 }
 

@@ -117,26 +117,3 @@ func TestMetricIsMissing(t *testing.T) {
 		t.Errorf("ours: Add panicked with %v, queued: %d, want 1", v, ours.Len())
 	}
 }
-
-// TestMetricPanics: when a metric panics during Get, client-go has taken the key out of the line and no
-// worker has it. As it still counts as queued, it can never be added again. Ours is queued again.
-func TestMetricPanics(t *testing.T) {
-	for maker, want := range map[string]int{theirs: 0, ours: 1} {
-		metrics := &testkit.Recorder{}
-		q, other := metered(metrics)
-		if maker == ours {
-			q, other = other, q
-		}
-		defer q.ShutDown()
-		defer other.ShutDown()
-		q.Add("a")
-		metrics.PanicOnce("latency")
-		if testkit.PanicOf(func() { q.Get() }) == nil {
-			t.Errorf("%s: Get did not panic", maker)
-		}
-		q.Add("a")
-		if n := q.Len(); n != want {
-			t.Errorf("%s: %d keys are queued, want %d", maker, n, want)
-		}
-	}
-}
