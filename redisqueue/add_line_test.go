@@ -3,7 +3,9 @@ package redisqueue
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -266,28 +268,110 @@ func TestStartLimitEndsWithoutReplicas(t *testing.T) {
 	if c, err := admin.Counts(t.Context()); err != nil || !c.Limited {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
-	must(t, client.HSet(t.Context(), q.shards[0].names.shard[0], "startFullAt", 1).Err()) // as when time has passed
+	must(t, client.HSet(t.Context(), q.shards[0].names.shard[0], "limited", 1).Err()) // as when time has passed
 	if c, err := admin.Counts(t.Context()); err != nil || c.Limited || c.Queued != 1 {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
 }
 
-// A raised priority puts no key before those that were put back, and no place beyond what a score keeps exactly.
-func TestRaisedPriorityStaysInLine(t *testing.T) {
+// The higher priority comes first, however long PriorityStep is and whenever a key gets its priority, and no key comes before those
+// that were put back.
+func TestHugePriorities(t *testing.T) {
 	client := startServer(t).client()
-	q := newTestQueue(t, client, Config[string]{PriorityStep: 24 * time.Hour})
-	for key, priority := range map[string]int{"x": 1_000_000, "y": 1} {
-		q.Add(key)
-		flush(t, q)
-		q.AddWithPriority(key, priority, 0)
-	}
-	flush(t, q)
-	for _, z := range client.ZRangeWithScores(t.Context(), q.shards[0].names.shard[2], 0, -1).Val() {
-		if z.Score < 0 {
-			t.Errorf("%v has the place %.0f", z.Member, z.Score)
+	for step, priorities := range map[time.Duration][]int{
+		time.Minute:                {1_000_000, 999_999, 500, 1, 0, -1, -500, -999_999, -1_000_000},
+		24 * time.Hour:             {1_000_000, 999_999, 30_000, 25_000, 1, 0, -1, -25_000, -30_000, -1_000_000},
+		100 * 365 * 24 * time.Hour: {1_000_000, 5, 3, 2, 1, 0, -1, -2, -3, -5, -1_000_000},
+	} {
+		q := newTestQueue(t, client, Config[string]{Name: step.String(), PriorityStep: step})
+		addAndGet(t, q, "put back")
+		q.Pause(workqueue.UntilResumed)
+		order := []string{"put back"}
+		for i, priority := range slices.Backward(priorities) { // The order of adds and of the alphabet is another one.
+			key := fmt.Sprint("z", 99-i)
+			order = slices.Insert(order, 1, key)
+			if i%2 == 0 {
+				q.AddWithPriority(key, -maxPriority, 0)
+				flush(t, q)
+			}
+			q.AddWithPriority(key, priority, 0)
 		}
+		flush(t, q)
+		q.mu.Lock()
+		h := q.mu.held["put back"]
+		h.shard.putLocked(aboutHeld(codeHandBack, h.handedOut))
+		q.mu.Unlock()
+		flush(t, q)
+		q.AddWithPriority("put back", maxPriority, 0)
+		q.Done("put back")
+		flush(t, q)
+		var got []string
+		for _, z := range client.ZRangeWithScores(t.Context(), q.shards[0].names.shard[2], 0, -1).Val() {
+			got = append(got, z.Member.(string))
+			if z.Score != math.Trunc(z.Score) || math.Abs(z.Score) > 1<<53 {
+				t.Errorf("%v has the place %f", z.Member, z.Score)
+			}
+		}
+		if !slices.Equal(got, order) {
+			t.Errorf("%v: the line is %q, want %q", step, got, order)
+		}
+		q.Resume()
 	}
-	getEach(t, q, "x", "y")
+}
+
+// A limit that is raised in a rollout counts at once, also while replicas with the old one run, which keep to theirs.
+func TestStartLimitIsRaised(t *testing.T) {
+	client := startServer(t).client()
+	config := Config[string]{StartLimit: StartLimit{Rate: 100.0 / 3600, Burst: 3}, PollInterval: 20 * time.Millisecond}
+	old := newTestQueue(t, client, config)
+	keys := keysNamed("k", 30)
+	addAll(old, keys...)
+	for range 3 {
+		key, err := old.GetContext(within(t, 20*time.Second))
+		must(t, err)
+		old.Done(key)
+	}
+	flush(t, old)
+	getNothing(t, old, 50*time.Millisecond)
+	config.StartLimit = StartLimit{Rate: 10, Burst: 2}
+	began, raised := time.Now(), newTestQueue(t, client, config)
+	for range 7 {
+		key, err := raised.GetContext(within(t, 20*time.Second))
+		must(t, err)
+		raised.Done(key)
+		flush(t, raised)
+		getNothing(t, old, time.Millisecond)
+	}
+	if took := time.Since(began); took < 490*time.Millisecond {
+		t.Errorf("7 keys took %v", took)
+	}
+}
+
+// The same of Limit: what has failed before under a lower one does not delay what fails now.
+func TestLimitIsRaised(t *testing.T) {
+	client := startServer(t).client()
+	config := Config[string]{Limit: 1, Burst: 1, Backoff: noBackoff}
+	old := newTestQueue(t, client, config)
+	for _, key := range keysNamed("k", 2000) {
+		old.AddRateLimited(key)
+	}
+	flush(t, old)
+	config.Limit = 1000
+	raised := newTestQueue(t, client, config)
+	began := time.Now()
+	must(t, raised.AddRateLimitedContext(within(t, time.Minute), "x"))
+	k, err := raised.key(within(t, time.Minute), "x")
+	must(t, err)
+	if k.Due.After(began.Add(time.Minute)) {
+		t.Errorf("x is due %v later", k.Due.Sub(began))
+	}
+}
+
+// The script may grow: Lua allows 200 local variables at a time.
+func TestLocalsOfScript(t *testing.T) {
+	names := strings.Join(keysNamed("", 20), ", ")
+	locals := "local " + strings.ReplaceAll(names, "/", "x") + "\n"
+	must(t, startServer(t).client().ScriptLoad(t.Context(), locals+batchLua).Err())
 }
 
 // A priority that another program has written for a queued key stops nothing.

@@ -374,7 +374,7 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 func TestForeignNumber(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, time.Minute)
-	for i, field := range []string{"time", "offset", "leaseTime", "fence", "dirty", "retryFullAt", "keeperCalls",
+	for i, field := range []string{"time", "offset", "leaseTime", "fence", "dirty", "retryFullAt limit=100 burst=1", "keeperCalls",
 		"repaired", "description"} {
 		t.Run(field, func(t *testing.T) {
 			reported := make(chan error, 1000)

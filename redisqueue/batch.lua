@@ -8,7 +8,6 @@
 --               dirty, repaired, meta, leaseEnds, leavesSleepers
 --   states      what the batch changes, until handout writes it; changed, unmatched and results, for reply
 --   notes       hasNotes, false while no key has any
---   operations  keysLeft: how many keys of dead sessions and old failures reclaim may take
 --   handout     what was handed out, how many keys are held, whether the queue is paused, and the numbers of the start limit
 --
 -- An error (the user may no longer call a command, another program has written a Redis key) stops the script, and leaves the batch half done.
@@ -30,9 +29,15 @@ local MAX_KEYS = 192 -- of passed delays, of dead sessions, and of old failures 
 local MAX_DUE = 128 -- keys of passed delays, so that some of MAX_KEYS are left
 local MAX_SESSIONS, MAX_WOKEN = 8, 8 -- dead sessions, sleepers
 local FOREVER = 2 ^ 53 -- the largest time
+local keysLeft = MAX_KEYS -- how many keys of dead sessions and old failures reclaim.lua may still take
 
 -- setting returns one of the replica's settings, see Config.settings.
 local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
+
+-- The fields of META that say when a token bucket is full again, of StartLimit and of Limit. Each limit that replicas have, as during a
+-- rollout, has a bucket of its own, which is full at first: the old limit says nothing of the tokens of the new one.
+local START_FULL_AT = 'startFullAt' .. string.match(SETTINGS, ' startrate=%S+ startburst=%S+')
+local RETRY_FULL_AT = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+')
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
@@ -43,15 +48,15 @@ if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 
 -- The fields of META, beside the names of sessions:
 --   description  what all replicas must have in common     pausedUntil  when the queue's pause ends, FOREVER without an end
---   pausedBy     when that was set, and by which replica   limited      1 while the start limit holds keys back
+--   pausedBy     when that was set, and by which replica   limited      until when StartLimit may hold keys back
 --   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
 --   leaseChecked where the search for sessions without a lease goes on
---   retryFullAt  when the token bucket of Limit is full    startFullAt  the same of StartLimit
+--   START_FULL_AT, RETRY_FULL_AT: see above
 local NUMBERS = {
-	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls', 'retryFullAt', 'startFullAt',
+	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls', START_FULL_AT, RETRY_FULL_AT,
 }
 local found, meta = call('HMGET', META, 'description', 'keeper', unpack(NUMBERS)), {}
 local description, keeper = found[1], found[2]

@@ -60,9 +60,10 @@ local function backoff(failures)
 	end
 	if rate > 0 then -- a token bucket like that of handout.lua
 		local tokenTime = 1000000 / rate
-		meta.retryFullAt = math.min(math.max(meta.retryFullAt, now) + tokenTime, FOREVER)
-		call('HSET', META, 'retryFullAt', whole(meta.retryFullAt))
-		delay = math.max(delay, meta.retryFullAt - setting('burst') * tokenTime - now)
+		local fullAt = math.min(math.max(meta[RETRY_FULL_AT], now) + tokenTime, FOREVER)
+		meta[RETRY_FULL_AT] = fullAt
+		call('HSET', META, RETRY_FULL_AT, whole(fullAt))
+		delay = math.max(delay, fullAt - setting('burst') * tokenTime - now)
 	end
 	return math.ceil(delay)
 end

@@ -2,7 +2,7 @@
 
 -- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those that come until then are
 -- missing now.
-local fullAt, startRate, startBurst = math.max(meta.startFullAt, now), setting('startrate'), setting('startburst')
+local fullAt, startRate, startBurst = math.max(meta[START_FULL_AT], now), setting('startrate'), setting('startburst')
 local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
 if startRate > 0 then
 	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- So fullAt is never beyond FOREVER.
@@ -113,5 +113,5 @@ for key in pairs(due) do
 end
 fullAt = fullAt + handedOut * tokenTime
 if startRate > 0 and handedOut > 0 then
-	call('HSET', META, 'startFullAt', whole(math.min(math.ceil(fullAt), FOREVER)))
+	call('HSET', META, START_FULL_AT, whole(math.min(math.ceil(fullAt), FOREVER)))
 end

@@ -16,16 +16,24 @@ local function setPriority(field, key, priority)
 	end
 end
 
--- inLine bounds a place: scores keep whole numbers up to 2^53 exactly, and those below 0 are for keys that were put back.
-local function inLine(place) return math.max(0, math.min(2 ^ 53, place)) end
+-- A place in the line is a time of the queue's clock, less what the priority puts the key ahead. So no key starves. Keys that were put back
+-- are before all others, in the order of their hand-outs: 2^53 earlier. Scores keep whole numbers exactly up to 2^53 on both sides of 0.
+local function isPutBack(place) return place < -2 ^ 52 end
 
--- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority n counts as queued n steps
--- earlier, so that no key starves. Keys that were put back are before all others, in the order of their hand-outs.
+-- ahead returns how much earlier than a key without a priority one is queued: PriorityStep for each step, but at most 160 years for a million. From
+-- 80 years on, where steps would not fit between the places of other keys, a step is shorter, so that a higher priority stays ahead of a lower one.
+local function ahead(priority)
+	local steps, longest = math.abs(priority), 80 * 31536e9
+	local time = math.floor(math.min(steps * setting('step'), longest + steps * longest / 1e6))
+	return priority < 0 and -time or time
+end
+
+-- placeOf returns the place of a key that becomes queued now.
 local function placeOf(key)
 	if putBack[key] then return states[key] - 2 ^ 53 end -- Its state is the fence of its hand-out.
 	fence = fence + 1
 	local priority = priorityOf(NEXT_PRIORITY, key)
-	return priority == 0 and fence or inLine(fence - priority * setting('step'))
+	return priority == 0 and fence or fence - ahead(priority)
 end
 
 -- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out, the higher priority counts.
@@ -34,9 +42,9 @@ local function setNextPriority(key, priority, hasEarlierAdd)
 	local earlier = priorityOf(NEXT_PRIORITY, key)
 	if priority <= earlier then return end
 	setPriority(NEXT_PRIORITY, key, priority)
-	local place = tonumber(call('ZSCORE', LINE, key) or -1)
-	if place >= 0 then -- Otherwise the key was put back, or gets its place when it enters the line.
-		call('ZADD', LINE, whole(inLine(place - (priority - earlier) * setting('step'))), key)
+	local place = tonumber(call('ZSCORE', LINE, key) or -FOREVER)
+	if not isPutBack(place) then -- Otherwise it was put back, or gets its place when it enters the line.
+		call('ZADD', LINE, whole(place + ahead(earlier) - ahead(priority)), key)
 	end
 end
 

@@ -2,6 +2,7 @@
 -- characters before the key. The reply has an answer to those with a *: unless the table says otherwise, 1 if the key was there, or 0.
 -- protocol.go has the same letters.
 
+do -- Nothing below needs these locals, of which Lua allows 200 at a time.
 local ADD = 'a' --               key
 local ADD_WHY = 'C' --           length of the key, key, q (quiet) or l (loud), causes
 local ADD_AFTER = 'L' --         delay in microseconds, key
@@ -39,7 +40,6 @@ for i = FIRST_OP, #ARGV do
 end
 
 -- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does not know their PriorityStep.
-local keysLeft = MAX_KEYS
 if not isTool and call('ZCARD', DELAYS) > 1 then
 	local dueKeys = readSome(MAX_DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n) end)
 	keysLeft = keysLeft - #dueKeys
@@ -159,4 +159,5 @@ for i, code in ipairs(codes) do
 		call('ZADD', LEASES, leaseEnds, session)
 		wake(session) -- ends its blocking read
 	end
+end
 end

@@ -15,14 +15,13 @@ local LISTS = {
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 if what == 'counts' then
-	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'limited', 'startFullAt')
+	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'limited')
 	local time, head = call('TIME'), call('ZRANGE', LINE, 0, 0)[1]
 	local now = math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)
-	local limited = now < (tonumber(meta[8]) or 0) and meta[7] -- A full bucket holds nothing back, though no replica has noted it.
 	return {
 		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
 		'givenUp', call('ZCARD', GIVEN_UP), 'aside', call('SCARD', ASIDE), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3],
-		'offset', meta[4], 'pausedBy', meta[6], 'limited', limited, 'head', head and call('HGET', STATES, head) or false,
+		'offset', meta[4], 'pausedBy', meta[6], 'limited', now < (tonumber(meta[7]) or 0) and 1 or 0, 'head', head and call('HGET', STATES, head) or false,
 		'now', whole(now),
 	}
 end

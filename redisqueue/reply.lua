@@ -60,10 +60,10 @@ end
 
 -- 4. Reply.
 local allRepaired = meta.repaired + repaired
-local limited = isLimited and 1 or 0
-if isTool then limited = now < meta.startFullAt and meta.limited or 0 end -- It does not know the start limit.
+local limited = isLimited and whole(math.min(math.ceil(fullAt), FOREVER)) + 0 or 0
+if isTool then limited = meta.limited end -- It does not know the start limit.
 if not description or offset ~= meta.offset or repaired > 0 or limited ~= meta.limited then
-	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired, 'limited', limited)
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired, 'limited', whole(limited))
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
@@ -83,7 +83,7 @@ end
 local pauseLeft = isPaused and meta.pausedUntil - now or 0
 if meta.pausedUntil == FOREVER then pauseLeft = -1 end -- no end
 local reply = format('%s %s %d %d %d %d ', isFull and 'FULL' or 'OK', nowDigits, queued, heldCount, dirty, waiting) ..
-	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, limited) ..
+	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, now < limited and 1 or 0) ..
 	format('%d %d %d %d %s %d ', failing, aside, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
 return reply
