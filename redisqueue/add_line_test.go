@@ -285,7 +285,7 @@ func TestHugePriorities(t *testing.T) {
 	} {
 		q := newTestQueue(t, client, Config[string]{Name: step.String(), PriorityStep: step})
 		addAndGet(t, q, "put back")
-		q.Pause(workqueue.UntilResumed)
+		q.Pause(operate.UntilResumed)
 		order := []string{"put back"}
 		for i, priority := range slices.Backward(priorities) { // The order of adds and of the alphabet is another one.
 			key := fmt.Sprint("z", 99-i)
