@@ -7,23 +7,22 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Environment variables.
 const (
-	scheduleVariable = "HANDLERTEST" // a schedule, to repeat a run
-	// how many random runs there are, instead of those that fit into a second
-	runsVariable = "HANDLERTEST_RUNS"
-	seedVariable = "HANDLERTEST_SEED" // the seed of the first of them, instead of 1
+	scheduleVariable = "HANDLERTEST"      // a schedule, to repeat a run
+	runsVariable     = "HANDLERTEST_RUNS" // how many random runs there are, instead of randomRuns
+	seedVariable     = "HANDLERTEST_SEED" // the seed of the first of them, instead of 1
 )
 
-// How long the random runs, those with one disturbance each, and the search for a shorter schedule may take,
-// each. On a machine that has no time there are still leastRuns, unless they take ten times as long.
-const leastRuns = 20
-
-var searchTime = time.Second
+// How long a search is. No limit is a time: a slow machine finds what a fast one does.
+const (
+	maxOneByOne = 600       // runs with one disturbance
+	randomRuns  = 1000      // a fifth of it with -short
+	shrinkSteps = 1_000_000 // events of the runs that look for a shorter schedule
+)
 
 // Scenario is what is tested: a program, its world, and what others do meanwhile. The function of Converges,
 // which is called once for each run, sets its fields. Either Start or Program is required. The zero values of
@@ -131,50 +130,40 @@ func (s *Scenario[K]) Accept(text, reason string) {
 // Tell adds a line to the story, for a world of the program's own: what somebody else does to it.
 func (s *Scenario[K]) Tell(format string, args ...any) { s.run.sim.tell("", format, args...) }
 
-// TB is the part of [testing.TB] that Converges needs.
-type TB interface {
-	Helper()
-	Name() string
-	Fatalf(format string, args ...any)
+// Converges tests that a handler reaches the same outcome whatever happens in between. It runs the scenario
+// undisturbed; then with one disturbance each, up to 600 times: a crash at each point at which the process
+// writes or ends a call, each call of a client failing, and what others do [Scenario.Sometime] at each moment;
+// then 1,000 times under random schedules, or 200 times with -short. When nothing moves, the outcome must be
+// the one of the undisturbed run. Whether that is right, [Scenario.Check] says. It also fails for a handler
+// that panics, that never comes to rest, that waits for something that never happens, that still fails when
+// nothing moves any more, or that is never called; for what [Scenario.Always] forbids; and for two calls of
+// one key at once. It reports the first failure, under the shortest schedule that it can find for it, with
+// the story of that run and the line that repeats it.
+//
+// The scenario is called for each run, in a bubble of [testing/synctest], so Converges is called outside of
+// them. It must make all that the run needs anew, and must not depend on real time, on random numbers or on
+// the order of a map. The random schedules are the same each time. Three environment variables change that:
+// HANDLERTEST_RUNS is how many there are, HANDLERTEST_SEED is the seed of the first one, and HANDLERTEST is
+// the only schedule to run.
+func Converges[K comparable](t *testing.T, scenario func(s *Scenario[K])) {
+	t.Helper()
+	if report := Find(t, scenario); report != "" {
+		t.Fatal(report)
+	}
 }
 
-// Converges tests that a handler reaches the same outcome whatever happens in between. It runs the scenario
-// undisturbed; then with one disturbance each, for at most about a second: a crash at each of the first 200
-// points at which the process writes or ends a call, each of the first calls of a client failing, and what
-// others do [Scenario.Sometime] at each moment; then under random schedules, for about a second (on a slow
-// machine up to ten each). When nothing moves, the outcome must be the one of the undisturbed run. Whether
-// that is right, [Scenario.Check] says. It also fails for a handler that panics, that never comes to rest,
-// that waits for something that never happens, that still fails when nothing moves any more, or that is never
-// called; for what [Scenario.Always] forbids; and for two calls of one key at once. It reports the first
-// failure, under the shortest schedule that it can find for it, with the story of that run and the line that
-// repeats it.
-//
-// The scenario is called for each run, in a bubble of [testing/synctest]. It must make all that the run
-// needs anew, and must not depend on real time, on random numbers or on the order of a map. The random
-// schedules are the same each time. Three environment variables change that: HANDLERTEST_RUNS is how many
-// there are, HANDLERTEST_SEED is the seed of the first one, and HANDLERTEST is the only schedule to run.
-func Converges[K comparable](t TB, scenario func(s *Scenario[K])) {
+// Find is Converges for tests that want the report: those of another framework, or of a mistake that must be
+// found. It returns "" if it finds nothing, and does not fail t.
+func Find[K comparable](t *testing.T, scenario func(s *Scenario[K])) (report string) {
 	t.Helper()
-	if v := testkit.PanicOf(func() { testkit.Bubble() }); v == nil {
-		t.Fatalf("handlertest: Converges makes bubbles of testing/synctest, and must be called outside of them")
-		return
-	}
-	bubbleT, ok := t.(*testing.T)
-	if !ok {
-		bubbleT = &testing.T{}
-	}
-	s := search{log: func(string, ...any) {}}
-	s.play = func(d decider, tell bool) result { return play(bubbleT, scenario, d, tell) }
-	// The names of other frameworks match no test of go test.
-	if name := t.Name(); strings.HasPrefix(name, "Test") && !strings.Contains(name, " ") {
-		s.repeat = " go test -run '" + patternOf(name) + "'"
-	}
-	if logger, ok := t.(interface{ Logf(string, ...any) }); ok {
-		s.log = logger.Logf
-	}
-	if report := s.report(); report != "" {
-		t.Fatalf("%s", report)
-	}
+	return find(t, t.Name(), t.Logf, scenario)
+}
+
+func find[K comparable](t *testing.T, name string, log func(format string, args ...any),
+	scenario func(s *Scenario[K])) (report string) {
+	s := search{log: log, repeat: " go test -run '" + patternOf(name) + "'"}
+	s.play = func(d decider, tell bool, how string) result { return play(t, scenario, d, tell, how) }
+	return s.report()
 }
 
 // patternOf returns what go test -run needs, in single quotes, to run the test with that name alone. It has a

@@ -1,8 +1,6 @@
 package handlertest_test
 
 import (
-	"cmp"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -22,35 +20,25 @@ type wrongHandler struct {
 	undisturbed bool     // the undisturbed run shows it
 }
 
-// collector is a TB that keeps the report.
-type collector struct{ name, report string }
-
-func (c *collector) Helper()      {}
-func (c *collector) Name() string { return cmp.Or(c.name, "TestMyHandler") }
-func (c *collector) Fatalf(format string, args ...any) {
-	c.report = fmt.Sprintf(format, args...)
-}
-
 func TestWrongHandlers(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "5000") // A number, not a time: machines are slow, and so is the race detector.
 	for _, c := range slices.Concat(wrongHandlers, wrongCalls) {
 		t.Run(c.name, func(t *testing.T) {
-			var found collector
 			began, cpu := time.Now(), cpuTime()
-			handlertest.Converges(&found, func(s scenario) { c.scenario(s, false) })
+			found := handlertest.Find(t, func(s scenario) { c.scenario(s, false) })
 			// Other programs may have the processors meanwhile, and a run that hangs takes none.
 			if took := min(time.Since(began), cpuTime()-cpu); took > 2*time.Second && !testkit.RaceEnabled {
 				t.Errorf("took %v, want at most 2s", took)
 			}
-			if found.report == "" || strings.Contains(found.report, "it hangs") {
-				t.Fatalf("not found: %s", found.report)
+			if found == "" || strings.Contains(found, "it hangs") {
+				t.Fatalf("not found: %s", found)
 			}
-			t.Log(found.report)
-			if undisturbed := strings.Contains(found.report,
+			t.Log(found)
+			if undisturbed := strings.Contains(found,
 				"the scenario fails undisturbed"); undisturbed != c.undisturbed {
 				t.Errorf("found in the undisturbed run: %v", undisturbed)
 			}
-			wantReport(t, found.report, c.words...)
+			wantReport(t, found, c.words...)
 		})
 	}
 }

@@ -26,12 +26,11 @@ func TestNoHandlerCalled(t *testing.T) {
 		{func(s scenario) { handlertest.NewWorld(s, "pods", nothing).Set("web", app{}) },
 			"the function for the keys of pods returned none for its 1 objects"},
 	} {
-		var found collector
-		handlertest.Converges(&found, func(s scenario) {
+		found := handlertest.Find(t, func(s scenario) {
 			c.scenario(s)
 			s.Start = func(process) handler { return func(context.Context, string) error { return nil } }
 		})
-		wantReport(t, found.report, "no handler was called, so nothing is tested", c.why)
+		wantReport(t, found, "no handler was called, so nothing is tested", c.why)
 	}
 }
 
@@ -52,14 +51,13 @@ func TestClientOfOthers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var found collector
 			before := runtime.NumGoroutine()
-			handlertest.Converges(&found, func(s scenario) {
+			found := handlertest.Find(t, func(s scenario) {
 				var c client
 				with(func(p process, apps client) handler { c = apps; return setsStatus(p, apps) })(s)
 				use(s, func() { _, _ = c.Get(context.Background(), "web") })
 			})
-			wantReport(t, found.report, "a Client or a Process is used by At, Sometime, Measure, Check or Always",
+			wantReport(t, found, "a Client or a Process is used by At, Sometime, Measure, Check or Always",
 				"use the World")
 			// A goroutine that has ended is counted for a moment longer.
 			for since := time.Now(); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
@@ -165,25 +163,23 @@ func twoMistakes(s scenario) {
 // A known mistake does not hide another one.
 func TestAcceptAndWithout(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "300")
-	var found collector
-	handlertest.Converges(&found, twoMistakes)
-	wantReport(t, found.report, "the outcome differs")
-	handlertest.Converges(&found, func(s scenario) {
+	found := handlertest.Find(t, twoMistakes)
+	wantReport(t, found, "the outcome differs")
+	found = handlertest.Find(t, func(s scenario) {
 		twoMistakes(s)
 		s.Accept("note ", "it is only a note")
 	})
-	wantReport(t, found.report, "missing: 2 pods", "extra:   3 pods")
-	var log logging
-	handlertest.Converges(&log, func(s scenario) {
+	wantReport(t, found, "missing: 2 pods", "extra:   3 pods")
+	report, log := handlertest.FindNamed(t, "TestMyHandler", func(s scenario) {
 		twoMistakes(s)
 		s.Accept("note ", "it is only a note")
 		s.Accept(" pods", "the cluster is large enough")
 		s.Accept("no such thing", "for the test")
 	})
-	if log.report != "" {
-		t.Error(log.report)
+	if report != "" {
+		t.Error(report)
 	}
-	wantReport(t, log.log, `runs had a failure that is accepted: "note " (it is only a note)`,
+	wantReport(t, log, `runs had a failure that is accepted: "note " (it is only a note)`,
 		`no run had the failure that is accepted: "no such`)
 	handlertest.Converges(t, func(s scenario) {
 		twoMistakes(s)
@@ -196,8 +192,7 @@ func TestAcceptAndWithout(t *testing.T) {
 // keys that differ.
 func TestBothStories(t *testing.T) {
 	t.Setenv("HANDLERTEST", "slow:web#1=30ms relist:apps#1=30ms")
-	var found collector
-	handlertest.Converges(&found, func(s scenario) {
+	found := handlertest.Find(t, func(s scenario) {
 		apps := apps(s)
 		for _, name := range []string{"web", "db", "dns"} {
 			apps.Set(name, app{})
@@ -217,13 +212,13 @@ func TestBothStories(t *testing.T) {
 			}
 		}
 	})
-	wantReport(t, found.report, "missing: apps/web", "undisturbed, from where the stories part",
+	wantReport(t, found, "missing: apps/web", "undisturbed, from where the stories part",
 		"lines about other keys are left out",
 		"web: is slow: its next step takes 30ms longer", "the process: loses its watch of apps for 30ms")
-	here, undisturbed, _ := strings.Cut(found.report, "undisturbed, from")
-	if strings.Contains(found.report, "db: the handler") || !strings.Contains(here, "web: updates") ||
+	here, undisturbed, _ := strings.Cut(found, "undisturbed, from")
+	if strings.Contains(found, "db: the handler") || !strings.Contains(here, "web: updates") ||
 		!strings.Contains(undisturbed, "web: updates") || strings.Contains(undisturbed, "starts") {
-		t.Error(found.report)
+		t.Error(found)
 	}
 }
 
@@ -241,7 +236,7 @@ func TestPanicOfGoroutine(t *testing.T) {
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestPanicOfGoroutine$")
-	cmd.Env = append(os.Environ(), "HANDLERTEST_PANIC=1")
+	cmd.Env = append(os.Environ(), "HANDLERTEST_PANIC=1", "GODEBUG=tracebacklabels=1")
 	output, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(output), "panic: ouch") {
 		t.Fatalf("%v: %s", err, output)

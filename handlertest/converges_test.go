@@ -125,17 +125,56 @@ func TestBadInput(t *testing.T) {
 		}, []string{"two undisturbed runs differ"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var found collector
-			handlertest.Converges(&found, c.scenario)
-			wantReport(t, found.report, append(c.words, "handlertest: ")...)
+			found := handlertest.Find(t, c.scenario)
+			wantReport(t, found, append(c.words, "handlertest: ")...)
 		})
 	}
 }
 
+// What the example's test prints.
+func TestExample(t *testing.T) {
+	if got := handlertest.Find(t, wantedPods); got != exampleReport {
+		t.Errorf("the report is\n%s", got)
+	}
+}
+
+const exampleReport = `handlertest: the outcome differs from that of the undisturbed run:
+	undisturbed: 2
+	here:        3
+
+       0s  somebody: sets sets/web@1 = 2
+       0s  the process: starts
+       0s  the process: its cache lists sets/web@1
+       0s  the process: its cache lists no pods
+      1ms  web: the handler begins
+      2ms  web: creates pods/101 = web
+      3ms  the process: its cache shows pods/101@2
+      3ms  web: creates pods/102 = web
+      3ms  web: the handler returns nil
+      3ms  the process: its cache lags: it shows pods/102@3 3ms later
+      4ms  web: the handler begins
+      5ms  web: creates pods/103 = web
+      5ms  web: the handler returns nil
+      7ms  the process: its cache shows pods/102@3
+      7ms  the process: its cache shows pods/103@4
+      8ms  web: the handler begins
+      8ms  web: the handler returns nil
+      9ms  web: the handler begins
+      9ms  web: the handler returns nil
+
+undisturbed, from where the stories part:
+      4ms  the process: its cache shows pods/102@3
+      4ms  web: the handler begins
+      4ms  web: the handler returns nil
+      5ms  web: the handler begins
+      5ms  web: the handler returns nil
+
+repeat: HANDLERTEST='lag:pods#2=3ms' go test -run '^TestExample$'  # seed 7, run 22; shrunk from 5 disturbances`
+
 func TestInsideBubble(t *testing.T) {
-	var found collector
-	synctest.Test(t, func(*testing.T) { handlertest.Converges(&found, func(scenario) {}) })
-	wantReport(t, found.report, "must be called outside of them")
+	var found string
+	synctest.Test(t, func(t *testing.T) { found = handlertest.Find(t, func(scenario) {}) })
+	wantReport(t, found, "must be called outside of them")
 }
 
 func TestOutsideBubble(t *testing.T) {
@@ -160,8 +199,7 @@ func TestOutsideBubble(t *testing.T) {
 		testkit.WantPanic(t, "Set", func() { w.Set("a", app{}) }, "the world apps is used after its run")
 		testkit.WantPanic(t, "Get", func() { _, _ = c.Get(context.Background(), "a") }, "is used after its run")
 	})
-	var found collector
-	handlertest.Converges(&found, func(s scenario) {
+	found := handlertest.Find(t, func(s scenario) {
 		apps(s).Set("web", app{})
 		s.Start = func(process) handler {
 			return func(ctx context.Context, key string) error {
@@ -170,7 +208,7 @@ func TestOutsideBubble(t *testing.T) {
 			}
 		}
 	})
-	wantReport(t, found.report, "is used after its run")
+	wantReport(t, found, "is used after its run")
 }
 
 // A key that fails once in each replica is not at rest before it has succeeded, however long it waits.
@@ -208,9 +246,8 @@ func TestFailsOnceInEachReplica(t *testing.T) {
 
 // A handler whose only mistake shows now and then is not shrunk, but reported.
 func TestNotDeterministic(t *testing.T) {
-	var found collector
 	runs := 0
-	handlertest.Converges(&found, func(s scenario) {
+	found := handlertest.Find(t, func(s scenario) {
 		apps := apps(s)
 		apps.Set("db", app{})
 		if runs++; runs == 20 {
@@ -218,14 +255,13 @@ func TestNotDeterministic(t *testing.T) {
 		}
 		s.Start = func(process) handler { return func(context.Context, string) error { return nil } }
 	})
-	wantReport(t, found.report, "This happened once (seed ", "and not again under the same schedule",
+	wantReport(t, found, "This happened once (seed ", "and not again under the same schedule",
 		"extra:   apps/web")
 }
 
 // Two calls of one key at once are the queue's mistake.
 func TestTwoCallsAtOnce(t *testing.T) {
-	var found collector
-	handlertest.Converges(&found, func(s scenario) {
+	found := handlertest.Find(t, func(s scenario) {
 		apps := apps(s)
 		apps.Set("web", app{Spec: 1})
 		s.Queue = func() workqueue.TypedRateLimitingInterface[string] {
@@ -239,7 +275,7 @@ func TestTwoCallsAtOnce(t *testing.T) {
 		}
 		s.At(1500*time.Microsecond, func() { apps.Set("web", app{Spec: 2}) })
 	})
-	wantReport(t, found.report, "web: two calls of one key at once")
+	wantReport(t, found, "web: two calls of one key at once")
 }
 
 // forgetful is a queue that does not know which keys are held.
@@ -260,8 +296,7 @@ func (q forgetful) Get() (string, bool) {
 func TestCrashEndsEverything(t *testing.T) {
 	t.Setenv("HANDLERTEST", "crash#1=1s")
 	var contexts atomic.Int32
-	var found collector
-	handlertest.Converges(&found, func(s scenario) {
+	found := handlertest.Find(t, func(s scenario) {
 		apps := apps(s)
 		apps.Set("web", app{})
 		starts := 0
@@ -287,12 +322,12 @@ func TestCrashEndsEverything(t *testing.T) {
 			}
 		}
 	})
-	wantReport(t, found.report, "undisturbed: 4", "here:        2", "creates apps/by the handler",
+	wantReport(t, found, "undisturbed: 4", "here:        2", "creates apps/by the handler",
 		"crashes after that write; it starts again after 1s",
 		"1.002s  the process: starts", "its cache lists apps/by the handler@2 apps/web@1")
-	disturbed, _, _ := strings.Cut(found.report, "undisturbed, from")
+	disturbed, _, _ := strings.Cut(found, "undisturbed, from")
 	if strings.Contains(disturbed, "creates apps/by a") {
-		t.Errorf("the process does something after its crash:\n%s", found.report)
+		t.Errorf("the process does something after its crash:\n%s", found)
 	}
 	if contexts.Load() < 4 {
 		t.Error("a context has not ended")
@@ -304,25 +339,23 @@ func TestEnvironment(t *testing.T) {
 		"HANDLERTEST_SEED": "-1"} {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, value)
-			var found collector
-			handlertest.Converges(&found, with(func(process, client) handler {
+			found := handlertest.Find(t, with(func(process, client) handler {
 				return func(context.Context, string) error { return nil }
 			}))
-			wantReport(t, found.report, variable, value)
+			wantReport(t, found, variable, value)
 		})
 	}
 	// The line that a report ends with repeats the report.
 	scenario := func(s scenario) { wrongHandlers[0].scenario(s, false) }
-	var first, second collector
-	handlertest.Converges(&first, scenario)
-	_, line, _ := strings.Cut(first.report, "repeat: HANDLERTEST='")
+	first := handlertest.Find(t, scenario)
+	_, line, _ := strings.Cut(first, "repeat: HANDLERTEST='")
 	schedule, command, _ := strings.Cut(line, "'")
-	wantReport(t, command, "go test -run '^TestMyHandler$'")
+	wantReport(t, command, "go test -run '^TestEnvironment$'")
 	t.Setenv("HANDLERTEST", schedule)
-	handlertest.Converges(&second, scenario)
+	second := handlertest.Find(t, scenario)
 	cut := func(report string) string { return report[:strings.LastIndex(report, "repeat:")] }
-	if cut(first.report) != cut(second.report) {
-		t.Errorf("the report\n%s\nis repeated as\n%s", first.report, second.report)
+	if cut(first) != cut(second) {
+		t.Errorf("the report\n%s\nis repeated as\n%s", first, second)
 	}
 	t.Setenv("HANDLERTEST", "slow:web#9999=3ms") // Nothing is disturbed.
 	handlertest.Converges(t, scenario)
@@ -331,9 +364,8 @@ func TestEnvironment(t *testing.T) {
 // The line repeats the test alone, and also one of a table whose name has characters that mean something in a
 // pattern or to the shell: go test says "ok" if nothing matches.
 func TestRepeatOfSubtest(t *testing.T) {
-	found := collector{name: "TestMyHandler/web+db_(it's_slow)/2"}
-	handlertest.Converges(&found, func(s scenario) { wrongHandlers[0].scenario(s, false) })
-	wantReport(t, found.report, `go test -run '^TestMyHandler$/^web\+db_\(it.s_slow\)$/^2$'`)
+	found, _ := handlertest.FindNamed(t, "TestMyHandler/web+db_(it's_slow)/2", func(s scenario) { wrongHandlers[0].scenario(s, false) })
+	wantReport(t, found, `go test -run '^TestMyHandler$/^web\+db_\(it.s_slow\)$/^2$'`)
 }
 
 // Every answer of package worker works, over every queue.

@@ -1,19 +1,21 @@
 package handlertest
 
 import (
-	"bytes"
+	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// patience is how much real time a run may take.
+// patience is how long, in real time, a run may do nothing that is an event.
 var patience = 10 * time.Second
 
 type result struct {
@@ -26,6 +28,7 @@ type result struct {
 	story    []told
 	hangs    bool // after a crash, which is no failure
 	accepted []acceptance
+	steps    int64 // how many events it had
 }
 
 // result returns what is known of the run.
@@ -33,7 +36,7 @@ func (s *sim) result() result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	res := result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0,
-		story: slices.Clone(s.story), moments: s.moments}
+		story: slices.Clone(s.story), moments: s.moments, steps: s.steps.Load()}
 	for at, n := range s.counts {
 		res.sites = append(res.sites, site{at.kind, at.name, n})
 	}
@@ -41,56 +44,69 @@ func (s *sim) result() result {
 	return res
 }
 
-// play runs a scenario in a bubble.
-func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool) result {
-	type begun struct {
-		bubble string
-		sim    *sim
-	}
-	var b begun
-	began, ended := make(chan struct{}), make(chan result, 1)
+// runLabel is the label of the goroutines of a run. Goroutines that these start inherit it.
+const runLabel = "handlertest run"
+
+var runs atomic.Int64 // of this test binary; their labels
+
+// play runs a scenario in a bubble. The label how says how to repeat the run: a panic in a goroutine of the
+// handler's own ends the test binary, and its trace is all that there is.
+func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool, how string) result {
+	run := fmt.Sprint(runs.Add(1))
+	var begun atomic.Pointer[sim]
+	ended := make(chan result, 1)
 	go func() {
+		labels := pprof.Labels("handlertest", how, runLabel, run)
+		pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), labels))
 		var res result
-		defer func() { // Goroutines are left when the bubble ends.
-			// What a crash leaves behind may wait for what the crash has ended.
-			if v := recover(); v != nil && res.failed == nil && !res.crashed {
+		defer func() {
+			switch v := recover(); {
+			case v == nil:
+			case begun.Load() == nil:
+				res.failed = &failure{kind: "bubble", text: fmt.Sprintf("Converges makes bubbles of "+
+					"testing/synctest, and must be called outside of them (%v)", v)}
+			case res.failed == nil && !res.crashed: // What a crash leaves behind may wait for what it has ended.
 				res.failed = &failure{kind: "left",
 					text: fmt.Sprintf("goroutines are left when the context of the process has ended "+
-						"(%v):\n%s", v, testkit.GoroutinesOf(b.bubble).Since(nil))}
+						"(%v):\n%s", v, stacksOf(run))}
 			}
 			ended <- res
 		}()
 		synctest.Test(t, func(*testing.T) {
 			s := newSim(d, tell)
-			b = begun{testkit.Bubble(), s}
-			close(began)
+			begun.Store(s)
 			over := make(chan any)
 			go func() { // If the scenario ends its goroutine, the bubble goes on.
 				var v any
 				defer func() { over <- v }()
-				v = testkit.PanicOf(func() { playInBubble(scenario, s, &res) })
+				defer func() { v = recover() }()
+				playInBubble(scenario, s, &res)
 			}()
 			if v := <-over; v != nil {
 				panic(v)
 			}
 		})
 	}()
-	<-began
-	ticker := time.NewTicker(patience / 40)
+	const looks = 40 // A process that was suspended has missed only one.
+	ticker := time.NewTicker(patience / looks)
 	defer ticker.Stop()
-	for start, locks := time.Now(), 0; ; {
+	for idle, locks, steps := 0, 0, int64(0); ; {
 		select {
 		case res := <-ended:
 			return res
 		case <-ticker.C:
 		}
-		stuck := testkit.GoroutinesOf(b.bubble)
-		if waitsForLock(stuck) {
-			locks++
-		} else {
+		s := begun.Load()
+		if s == nil || s.steps.Load() != steps {
+			if idle, locks = 0, 0; s != nil {
+				steps = s.steps.Load()
+			}
+			continue
+		}
+		if idle, locks = idle+1, locks+1; !waitsForLock(run) {
 			locks = 0
 		}
-		switch res := b.sim.result(); {
+		switch res := s.result(); {
 		case locks >= 2 && res.crashed:
 			// The crash may have ended a goroutine that held a lock, for which another one of the dead
 			// process waits.
@@ -99,11 +115,11 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 		case locks >= 2:
 			res.failed = hang("a goroutine waits for a lock, and all others wait, too. If one holds a sync.Mutex, "+
 				"RWMutex or Once while it calls the world: testing/synctest cannot see that the others wait. Set "+
-				"Options.Workers to 1, or use a channel of size 1 as the lock", stuck)
+				"Options.Workers to 1, or use a channel of size 1 as the lock", run)
 			return res
-		case time.Since(start) > patience:
-			res.failed = hang(fmt.Sprintf("after %v of real time a goroutine computes, or waits for something "+
-				"outside its run", patience), stuck)
+		case idle > looks:
+			res.failed = hang(fmt.Sprintf("for %v of real time a goroutine computes, or waits for something "+
+				"outside its run", patience), run)
 			return res
 		}
 	}
@@ -142,22 +158,39 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result
 	returned = true
 }
 
-func hang(why string, stuck testkit.GoroutineSet) *failure {
+func hang(why, run string) *failure {
 	return &failure{kind: "hang", text: fmt.Sprintf("it hangs: %s. (The goroutines of this run stay until "+
-		"the test binary ends, since Go cannot end them.)\n%s", why, stuck.Since(nil))}
+		"the test binary ends, since Go cannot end them.)\n%s", why, stacksOf(run))}
 }
 
-// waitsForLock reports whether one of the goroutines waits for a Mutex, RWMutex or Once, and none does
-// anything.
-func waitsForLock(stacks testkit.GoroutineSet) (waits bool) {
-	for _, stack := range stacks {
-		state, _, _ := bytes.Cut(stack, []byte("\n"))
-		for _, busy := range []string{"[run", "[syscall", "[IO wait", "[copystack", "[preempted", "[GC"} {
-			if bytes.Contains(state, []byte(busy)) {
-				return false
-			}
+// goroutines returns the stacks of the goroutines of a run, from the profile that has their labels.
+func goroutines(run string) (stacks []string) {
+	var profile strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
+	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
+		if strings.Contains(stack, fmt.Sprintf("%q:%q", runLabel, run)) {
+			stacks = append(stacks, stack)
 		}
-		waits = waits || bytes.Contains(stack, []byte("sync.runtime_Sem"))
+	}
+	return stacks
+}
+
+func stacksOf(run string) string {
+	stacks := goroutines(run)
+	return strings.Join(stacks[:min(len(stacks), 20)], "\n\n")
+}
+
+// waitsForLock reports whether a goroutine of a run waits for a Mutex, RWMutex or Once, and all are parked.
+// Neither testing/synctest nor a label says that.
+func waitsForLock(run string) (waits bool) {
+	for _, stack := range goroutines(run) {
+		var leaf uintptr
+		_, counters, _ := strings.Cut(stack, " @ ")
+		_, _ = fmt.Sscanf(counters, "0x%x", &leaf)
+		if f := runtime.FuncForPC(leaf); f == nil || f.Name() != "runtime.gopark" {
+			return false
+		}
+		waits = waits || strings.Contains(stack, "sync.runtime_Sem")
 	}
 	return waits
 }

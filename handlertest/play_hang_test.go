@@ -40,7 +40,7 @@ func locks(deferred bool) func(s *Scenario[string]) {
 // A mutex that is held over a call makes a bubble hang. The report says so, with the story and the stacks of
 // that bubble.
 func TestHangOfMutex(t *testing.T) {
-	res := play(t, locks(true), newDecider(schedule{}, 0), true)
+	res := play(t, locks(true), newDecider(schedule{}, 0), true, "")
 	if res.failed == nil {
 		t.Fatal("no failure")
 	}
@@ -55,7 +55,7 @@ func TestHangOfMutex(t *testing.T) {
 	if !strings.Contains(storyOf(res.story), "a: the handler begins") {
 		t.Errorf("it has no story:\n%s", storyOf(res.story))
 	}
-	s := search{play: func(decider, bool) result { return result{hangs: true, crashed: true} },
+	s := search{play: func(decider, bool, string) result { return result{hangs: true, crashed: true} },
 		log: func(string, ...any) {}, undisturbed: result{outcome: 1}}
 	if res := s.under(newDecider(schedule{}, 0), false); res.failed != nil {
 		t.Errorf("a run that hangs after its crash is judged: %+v", res.failed)
@@ -65,7 +65,7 @@ func TestHangOfMutex(t *testing.T) {
 // A crash ends the goroutine that holds the mutex, and another one waits for it forever: that is no mistake
 // of the handler.
 func TestHangAfterCrash(t *testing.T) {
-	res := play(t, locks(false), newDecider(schedule{site{crashes, "", 1}: time.Second}, 0), true)
+	res := play(t, locks(false), newDecider(schedule{site{crashes, "", 1}: time.Second}, 0), true, "")
 	if !res.hangs || res.failed != nil {
 		t.Errorf("got %+v", res)
 	}
@@ -86,7 +86,7 @@ func TestHang(t *testing.T) {
 				return nil
 			}
 		}
-	}, newDecider(schedule{}, 0), false)
+	}, newDecider(schedule{}, 0), false, "")
 	if res.failed == nil || !strings.Contains(res.failed.text, "it hangs") ||
 		!strings.Contains(res.failed.text, "TestHang") {
 		t.Errorf("got %+v, want a failure that says that it hangs, with the stack", res.failed)

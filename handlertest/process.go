@@ -63,7 +63,7 @@ func (p *Process) step(ctx context.Context, what string) {
 // pass is a step that takes so long, or longer if it may be slow.
 func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlow bool) {
 	s, name := p.sim, p.stepName(ctx, what)
-	if s.byOthers() {
+	if !s.awaitOthers() {
 		panic("handlertest: a Client or a Process is used by At, Sometime, Measure, Check or Always, whose " +
 			"calls take no time: use the World")
 	}

@@ -145,9 +145,9 @@ func TestSameSeedSameStory(t *testing.T) {
 func sameStory[K comparable](t *testing.T, scenario func(*Scenario[K]), seeds uint64) (disturbed int) {
 	t.Helper()
 	for seed := range seeds {
-		first := play(t, scenario, newDecider(nil, seed), true)
+		first := play(t, scenario, newDecider(nil, seed), true, "")
 		// What a seed decides follows from the sites alone, so the schedule is as good as the seed.
-		for _, other := range []result{play(t, scenario, newDecider(first.used, 0), true)} {
+		for _, other := range []result{play(t, scenario, newDecider(first.used, 0), true, "")} {
 			if slices.Equal(first.story, other.story) && maps.Equal(first.used, other.used) {
 				continue
 			}
@@ -170,7 +170,7 @@ func TestEverythingHappens(t *testing.T) {
 	var kindsSeen []string
 	var stories strings.Builder
 	for seed := range uint64(100) {
-		res := play(t, everything, newDecider(nil, seed), true)
+		res := play(t, everything, newDecider(nil, seed), true, "")
 		for at := range res.used {
 			kindsSeen = append(kindsSeen, at.kind)
 		}

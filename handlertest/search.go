@@ -2,23 +2,19 @@ package handlertest
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"runtime/pprof"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 )
 
 // search looks for a schedule under which a scenario fails.
 type search struct {
-	play        func(d decider, tell bool) result
+	play        func(d decider, tell bool, how string) result
 	repeat      string // the command, after a space
 	log         func(format string, args ...any)
 	undisturbed result
@@ -29,7 +25,7 @@ type search struct {
 // under runs the scenario under a schedule, and compares the outcome.
 func (s *search) under(d decider, tell bool) result {
 	s.runs++
-	res := s.labelled(d, tell)
+	res := s.run(d, tell)
 	switch {
 	case res.failed != nil:
 	case res.hangs:
@@ -50,27 +46,16 @@ func (s *search) under(d decider, tell bool) result {
 	return res
 }
 
-// labelled runs the scenario in goroutines whose label says how to repeat the run: if one of them panics that
-// is not a handler's, the test binary ends, and its output is all that there is.
-func (s *search) labelled(d decider, tell bool) (res result) {
-	showLabels()
+// run runs the scenario.
+func (s *search) run(d decider, tell bool) result {
 	how := "undisturbed"
 	if d.fixed == nil {
 		how = fmt.Sprintf("%s=%d %s=1", seedVariable, d.seed, runsVariable)
 	} else if len(d.fixed) > 0 {
 		how = fmt.Sprintf("%s='%v'", scheduleVariable, d.fixed)
 	}
-	pprof.Do(context.Background(), pprof.Labels("handlertest", how),
-		func(context.Context) { res = s.play(d, tell) })
-	return res
+	return s.play(d, tell, how)
 }
-
-// showLabels makes the runtime print the labels of goroutines, where it can, since Go 1.26.
-var showLabels = sync.OnceFunc(func() {
-	if settings := os.Getenv("GODEBUG"); !strings.Contains(settings, "tracebacklabels") {
-		os.Setenv("GODEBUG", strings.Trim(settings+",tracebacklabels=1", ","))
-	}
-})
 
 // report returns what is wrong with the scenario, or nothing.
 func (s *search) report() string {
@@ -87,7 +72,7 @@ func (s *search) report() string {
 }
 
 func (s *search) find() string {
-	first := s.labelled(newDecider(schedule{}, 0), true)
+	first := s.run(newDecider(schedule{}, 0), true)
 	if first.failed != nil {
 		return fmt.Sprintf("handlertest: the scenario fails undisturbed: %s\n\n%s", first.failed.text,
 			storyOf(first.story))
@@ -102,11 +87,8 @@ func (s *search) find() string {
 	if text := os.Getenv(scheduleVariable); text != "" {
 		return s.only(text)
 	}
-	goOn := within(searchTime)
-	for _, fixed := range oneByOne(first) {
-		if !goOn() {
-			break
-		}
+	all := oneByOne(first)
+	for _, fixed := range all[:min(len(all), maxOneByOne)] {
 		if res := s.under(newDecider(fixed, 0), false); res.failed != nil {
 			return s.shrunk(fixed, res.failed, "")
 		}
@@ -134,12 +116,12 @@ func (s *search) only(text string) string {
 }
 
 // oneByOne returns the schedules with one disturbance at each place of the undisturbed run where that says
-// much: crashes, calls that fail, and what somebody does sometime. They take turns, because there may not be
-// time for all.
+// much: crashes, calls that fail, and what somebody does sometime. They take turns, because there may be more
+// than are tried.
 func oneByOne(first result) []schedule {
 	var crashing, failing, meanwhile []schedule
 	for _, at := range first.sites {
-		for n := range min(at.n, maxOneByOne) {
+		for n := range at.n {
 			here := site{at.kind, at.name, n + 1}
 			switch at.kind {
 			case crashes:
@@ -149,7 +131,7 @@ func oneByOne(first result) []schedule {
 			}
 		}
 		if at.kind == sometime {
-			for _, moment := range first.moments[:min(len(first.moments), maxOneByOne)] {
+			for _, moment := range first.moments {
 				meanwhile = append(meanwhile, schedule{{sometime, at.name, at.n}: moment})
 			}
 		}
@@ -169,9 +151,6 @@ func oneByOne(first result) []schedule {
 	return all
 }
 
-// maxOneByOne is at how many places of a kind a disturbance is tried alone.
-const maxOneByOne = 200
-
 // random runs the scenario with one seed after the other.
 func (s *search) random() string {
 	seed, err := number(seedVariable, 1)
@@ -179,31 +158,18 @@ func (s *search) random() string {
 	if err := errors.Join(err, err2); err != nil {
 		return fmt.Sprintf("handlertest: %v", err)
 	}
-	took := searchTime
-	if testing.Short() {
-		took /= 5
+	if runs == 0 {
+		runs = randomRuns
+		if testing.Short() {
+			runs /= 5
+		}
 	}
-	goOn := within(took)
-	for i := uint64(0); i < runs || runs == 0 && goOn(); i++ {
+	for i := range runs {
 		if res := s.under(newDecider(nil, seed+i), false); res.failed != nil {
 			return s.shrunk(res.used, res.failed, fmt.Sprintf("seed %d, ", seed+i))
 		}
 	}
 	return ""
-}
-
-// within returns a function that returns true for about that long, and leastRuns times also on a machine that
-// has no time.
-func within(took time.Duration) func() bool {
-	began, n := time.Now(), 0
-	return func() bool {
-		n++
-		took := took
-		if n <= leastRuns {
-			took *= 10
-		}
-		return time.Since(began) < took
-	}
 }
 
 func number(variable string, otherwise uint64) (uint64, error) {
@@ -224,8 +190,10 @@ func (s *search) shrunk(found schedule, failed *failure, which string) string {
 	if failed.kind == "hang" { // It takes long.
 		return s.describe(found, failed, fmt.Sprintf("%srun %d", which, runs))
 	}
+	steps := int64(0)
 	fails := func(smaller schedule) bool {
 		res := s.under(newDecider(smaller, 0), false)
+		steps += res.steps
 		return res.failed != nil && res.failed.kind == failed.kind
 	}
 	if !fails(found) {
@@ -234,7 +202,7 @@ func (s *search) shrunk(found schedule, failed *failure, which string) string {
 			"a map or of goroutines\nschedule: %v",
 			failed.text, which, runs, found)
 	}
-	shortest := shrink(found, within(searchTime), fails) // A run that never comes to rest takes long.
+	shortest := shrink(found, func() bool { return steps < shrinkSteps }, fails)
 	how := fmt.Sprintf("%srun %d", which, runs)
 	if len(shortest) < len(found) {
 		how += fmt.Sprintf("; shrunk from %d disturbances", len(found))

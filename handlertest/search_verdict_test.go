@@ -162,15 +162,14 @@ func TestKeysWithOneText(t *testing.T) {
 	if len(seen) != 1 {
 		t.Errorf("the first key is one of %v: the order of keys is that of a map", seen)
 	}
-	var found collector
-	handlertest.Converges(&found, func(s *handlertest.Scenario[clusterKey]) {
+	found := handlertest.Find(t, func(s *handlertest.Scenario[clusterKey]) {
 		apps := handlertest.NewWorld[clusterKey, app](s, "apps", nil)
 		apps.Set(clusterKey{Name{"d", "web"}, "a"}, app{})
 		s.Start = func(process) worker.Handler[clusterKey] {
 			return func(context.Context, clusterKey) error { panic("ouch") }
 		}
 	})
-	wantReport(t, found.report, "d/web a: the handler panics")
+	wantReport(t, found, "d/web a: the handler panics")
 }
 
 // copied is a value with a method of the kind that Kubernetes' types have.
@@ -261,8 +260,7 @@ func TestMeasureOfPointers(t *testing.T) {
 	handlertest.Converges(t, sets(0))
 	t.Setenv("HANDLERTEST", "")
 	t.Setenv("HANDLERTEST_RUNS", "300")
-	var found collector
-	handlertest.Converges(&found, func(s scenario) {
+	found := handlertest.Find(t, func(s scenario) {
 		sets(1)(s)
 		start := s.Start
 		s.Start = func(p process) handler {
@@ -270,7 +268,7 @@ func TestMeasureOfPointers(t *testing.T) {
 			return func(ctx context.Context, key string) error { p.Point(ctx, "begins"); return h(ctx, key) }
 		}
 	})
-	wantReport(t, found.report, `missing: sets/web = {"Replicas":1,"Names":null}`,
+	wantReport(t, found, `missing: sets/web = {"Replicas":1,"Names":null}`,
 		`extra:   sets/web = {"Replicas":2,`)
 }
 
@@ -293,46 +291,29 @@ func TestReport(t *testing.T) {
 			}
 		})(s)
 	}
-	var found collector
-	handlertest.Converges(&found, sometimes)
-	wantReport(t, found.report, "extra:   apps/web = {Spec:1 Status:7",
+	found := handlertest.Find(t, sometimes)
+	wantReport(t, found, "extra:   apps/web = {Spec:1 Status:7",
 		"It did not fail again when it was run for its story", "the handler begins")
-	if strings.Contains(found.report, "HANDLERTEST=''") {
-		t.Errorf("go test takes an empty schedule for none:\n%s", found.report)
+	if strings.Contains(found, "HANDLERTEST=''") {
+		t.Errorf("go test takes an empty schedule for none:\n%s", found)
 	}
-	for _, c := range []struct{ test, line string }{
-		{"TestMyHandler", "' go test -run '^TestMyHandler$'  # run "},
-		{"A handler sets the status", "'  # run "}, // of another framework
-	} {
-		found := collector{name: c.test}
-		handlertest.Converges(&found, func(s scenario) { wrongHandlers[4].scenario(s, false) })
-		_, line, _ := strings.Cut(found.report, "repeat: HANDLERTEST='")
-		if wantReport(t, line, c.line); strings.ContainsAny(line[strings.LastIndex(line, "'"):], "();") &&
-			!strings.Contains(line, "  # ") {
-			t.Errorf("a shell cannot read %s", line)
-		}
-		if strings.Contains(line, "from 1 disturbances") {
-			t.Errorf("nothing was shrunk: %s", line)
-		}
+	found = handlertest.Find(t, func(s scenario) { wrongHandlers[4].scenario(s, false) })
+	_, line, _ := strings.Cut(found, "repeat: HANDLERTEST='")
+	if wantReport(t, line, "' go test -run '^TestReport$'  # run "); strings.ContainsAny(
+		line[strings.LastIndex(line, "'"):], "();") && !strings.Contains(line, "  # ") {
+		t.Errorf("a shell cannot read %s", line)
+	}
+	if strings.Contains(line, "from 1 disturbances") {
+		t.Errorf("nothing was shrunk: %s", line)
 	}
 }
-
-// logging is a collector that can log, too.
-type logging struct {
-	collector
-	log string
-}
-
-func (l *logging) Logf(format string, args ...any) { l.log += fmt.Sprintf(format, args...) }
 
 // A schedule of an older version of the code says nothing about the code of now.
 func TestUnusedSchedule(t *testing.T) {
 	t.Setenv("HANDLERTEST", "slow:web#1=3ms slow:renamed#1=3ms")
-	var found logging
-	handlertest.Converges(&found, with(setsStatus))
-	if found.report != "" || !strings.Contains(found.log, "never comes to slow:renamed#1") ||
-		strings.Contains(found.log, "web") {
-		t.Errorf("reports %q and logs %q", found.report, found.log)
+	found, log := handlertest.FindNamed(t, t.Name(), with(setsStatus))
+	if found != "" || !strings.Contains(log, "never comes to slow:renamed#1") || strings.Contains(log, "web") {
+		t.Errorf("reports %q and logs %q", found, log)
 	}
 }
 
@@ -432,9 +413,8 @@ func TestBadScenario(t *testing.T) {
 		}), []string{"the scenario fails undisturbed", "web still fails: not wired", "worker.RequeueAfter"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var found collector
-			handlertest.Converges(&found, c.scenario)
-			wantReport(t, found.report, c.words...)
+			found := handlertest.Find(t, c.scenario)
+			wantReport(t, found, c.words...)
 		})
 	}
 }

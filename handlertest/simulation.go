@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +22,8 @@ const stepTime = time.Millisecond
 type sim struct {
 	began time.Time
 	wake  chan struct{} // has an element when there is a new event
-	steps int           // of drive, which alone uses it
-	moved time.Time     // when the last event was, for drive
+	steps atomic.Int64  // how many events have happened
+	moved time.Time     // when the last one was, for drive
 
 	mu sync.Mutex // guards what follows; no foreign code runs under it
 	decider
@@ -46,10 +45,9 @@ type sim struct {
 	// of events, since the run began, until the first of atRest is called; for drive
 	moments []time.Duration
 
-	others      atomic.Bool // asOthers runs
-	driver      string      // the goroutine of drive
-	measuring   atomic.Bool // Measure runs
-	afterEvents func()      // checks invariants
+	others      chan struct{} // closed when what asOthers calls returns; nil if it calls nothing; guarded by mu
+	measuring   atomic.Bool   // Measure runs
+	afterEvents func()        // checks invariants
 }
 
 // event is something that happens at its time. Events of one time happen in the order of their labels,
@@ -141,19 +139,35 @@ func (s *sim) next() (*event, time.Duration) {
 
 // asOthers calls a function of the scenario in the goroutine of drive.
 func (s *sim) asOthers(do func()) {
-	s.others.Store(true)
-	defer s.others.Store(false)
+	returned := make(chan struct{})
+	set := func(others chan struct{}) {
+		s.mu.Lock()
+		s.others = others
+		s.mu.Unlock()
+	}
+	set(returned)
+	defer func() {
+		set(nil)
+		close(returned)
+	}()
 	do()
 }
 
-// byOthers reports whether its caller is called by asOthers.
-func (s *sim) byOthers() bool { return s.others.Load() && goroutine() == s.driver }
-
-// goroutine returns the number of the calling goroutine.
-func goroutine() string {
-	var buf [64]byte
-	number, _, _ := strings.Cut(string(buf[:runtime.Stack(buf[:], false)]), " [")
-	return number
+// awaitOthers returns when what asOthers calls has returned, and false if it waits: then no goroutine of the
+// bubble runs, and time passes. It most likely waits for the caller, which is a call of a process.
+func (s *sim) awaitOthers() bool {
+	s.mu.Lock()
+	others := s.others
+	s.mu.Unlock()
+	if others == nil {
+		return true
+	}
+	select {
+	case <-others:
+		return true
+	case <-time.After(1):
+		return false
+	}
 }
 
 // fail ends the run. The first failure counts.
@@ -213,7 +227,7 @@ func (s *sim) ended() bool {
 	case s.writes > writes:
 		s.failed = &failure{kind: "rest",
 			text: fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", writes, took)}
-	case s.steps > steps:
+	case s.steps.Load() > int64(steps):
 		s.failed = &failure{kind: "rest",
 			text: fmt.Sprintf("it never comes to rest: after %d steps in %v it still goes on", steps, took)}
 	}
@@ -223,7 +237,6 @@ func (s *sim) ended() bool {
 // drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It
 // is asked when there are no events, with the time since the last one.
 func (s *sim) drive(resting func(quiet time.Duration) bool) {
-	s.driver = goroutine()
 	for {
 		synctest.Wait()
 		s.afterEvents()
@@ -234,7 +247,7 @@ func (s *sim) drive(resting func(quiet time.Duration) bool) {
 		e, d := s.next()
 		switch {
 		case e != nil:
-			if s.steps++; s.ended() {
+			if s.steps.Add(1); s.ended() {
 				return
 			}
 			if e.of == nil || !e.of.isDead() {

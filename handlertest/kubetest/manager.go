@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,9 +26,16 @@ type Scenario = handlertest.Scenario[reconcile.Request]
 
 // Converges tests that a reconciler reaches the same outcome whatever happens in between. See
 // [github.com/keyedqueue/workqueue/handlertest.Converges].
-func Converges(t handlertest.TB, scenario func(s *Scenario)) {
+func Converges(t *testing.T, scenario func(s *Scenario)) {
 	t.Helper()
 	handlertest.Converges(t, scenario)
+}
+
+// Find is Converges for tests that want the report. See
+// [github.com/keyedqueue/workqueue/handlertest.Find].
+func Find(t *testing.T, scenario func(s *Scenario)) (report string) {
+	t.Helper()
+	return handlertest.Find(t, scenario)
 }
 
 // Manager is one life of the process, as a reconciler sees it. Its methods are for the function of

@@ -61,13 +61,6 @@ func replicaSet(replicas int32) *appsv1.ReplicaSet {
 		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
 }
 
-// collector is a TB that keeps the report.
-type collector struct{ report string }
-
-func (*collector) Helper()                             {}
-func (*collector) Name() string                        { return "TestMyReconciler" }
-func (c *collector) Fatalf(format string, args ...any) { c.report = fmt.Sprintf(format, args...) }
-
 func wantReport(t *testing.T, report string, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -95,11 +88,10 @@ func scenarioOfWebs(right bool) func(s *kubetest.Scenario) {
 func TestReconciler(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "200")
 	kubetest.Converges(t, scenarioOfWebs(true))
-	var found collector
-	kubetest.Converges(&found, scenarioOfWebs(false))
-	wantReport(t, found.report, "extra:   Pod/d/web-* (4)", "web: creates Pod d/web-*",
+	found := kubetest.Find(t, scenarioOfWebs(false))
+	wantReport(t, found, "extra:   Pod/d/web-* (4)", "web: creates Pod d/web-*",
 		"undisturbed, from where the stories part")
-	t.Log(found.report)
+	t.Log(found)
 }
 
 // bucket is an object with something outside, which a finalizer guards.
@@ -175,9 +167,8 @@ func TestDeletedSometime(t *testing.T) {
 		}
 	}
 	kubetest.Converges(t, scenario(true))
-	var found collector
-	kubetest.Converges(&found, scenario(false))
-	wantReport(t, found.report, "Check: the bucket is left", "somebody: deletes the bucket",
+	found := kubetest.Find(t, scenario(false))
+	wantReport(t, found, "Check: the bucket is left", "somebody: deletes the bucket",
 		"somebody: deletes ConfigMap d/a")
 }
 

@@ -171,21 +171,13 @@ func TestServiceControllerFindings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("HANDLERTEST", c.schedule)
-			var found report
-			handlertest.Converges(&found, c.scenario)
-			t.Log(found.text)
+			found := handlertest.Find(t, c.scenario)
+			t.Log(found)
 			for _, words := range c.words {
-				if !strings.Contains(found.text, words) {
+				if !strings.Contains(found, words) {
 					t.Errorf("the report does not say %q", words)
 				}
 			}
 		})
 	}
 }
-
-// report is a [handlertest.TB] that keeps the report.
-type report struct{ text string }
-
-func (*report) Helper()                             {}
-func (*report) Name() string                        { return "TestServiceControllerFindings" }
-func (r *report) Fatalf(format string, args ...any) { r.text = fmt.Sprintf(format, args...) }

@@ -1,7 +1,6 @@
 package reconcilers
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -26,23 +25,14 @@ func schemeWith(add ...func(*runtime.Scheme) error) *runtime.Scheme {
 	return all
 }
 
-// report is a TB that keeps the report.
-type report struct {
-	*testing.T
-	text string
-}
-
-func (r *report) Fatalf(format string, args ...any) { r.text = fmt.Sprintf(format, args...) }
-
 // wantReport wants a mistake to be found, under that schedule if there is one, and those words in the report.
 func wantReport(t *testing.T, scenario func(*kubetest.Scenario), schedule string, words ...string) {
 	t.Helper()
 	t.Setenv("HANDLERTEST", schedule)
-	found := report{T: t}
-	kubetest.Converges(&found, scenario)
-	t.Log(found.text)
+	found := kubetest.Find(t, scenario)
+	t.Log(found)
 	for _, word := range words {
-		if !strings.Contains(found.text, word) {
+		if !strings.Contains(found, word) {
 			t.Errorf("the report does not say %q", word)
 		}
 	}
