@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
@@ -279,10 +278,10 @@ func TestAddedAt(t *testing.T) {
 	for name, newQueue := range map[string]func() timed{
 		"root": func() timed {
 			return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-				workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}}).(timed)
+				workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: &testkit.Recorder{}}).(timed)
 		},
 		"priority": func() timed {
-			return priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+			return priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
 		},
 		"root without metrics":     func() timed { return workqueue.NewTypedRateLimitingQueue(limiter).(timed) },
 		"priority without metrics": func() timed { return priorityqueue.New(priorityqueue.Config[string]{}) },

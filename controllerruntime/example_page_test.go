@@ -2,6 +2,7 @@ package controllerruntime_test
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -28,8 +28,11 @@ func ExampleWrapReconciler_page() {
 		// What must be finished has ctx, what is worth interrupting has this. Its error is no failure.
 		return reconcile.Result{}, waitUntilReady(worker.CallOf(ctx).UntilAdded(), r)
 	})
-	setUp := func(mgr ctrl.Manager) error {
-		page := debug.NewHandler(debug.Options{})
+	type page interface { // debug.NewHandler(debug.Options{})
+		http.Handler
+		controllerruntime.Page
+	}
+	setUp := func(mgr ctrl.Manager, page page) error {
 		if err := mgr.AddMetricsServerExtraHandler("/debug/workqueue", page); err != nil {
 			return err
 		}
@@ -51,7 +54,7 @@ func waitUntilReady(ctx context.Context, _ reconcile.Request) error {
 // A reconciliation that takes longer than ten minutes is reported, with its stack, and canceled.
 func ExampleWrapReconcilerWithOptions() {
 	wrap := func(mine reconcile.Reconciler,
-		page *debug.Handler) *controllerruntime.Reconciler[reconcile.Request] {
+		page controllerruntime.Page) *controllerruntime.Reconciler[reconcile.Request] {
 		var r *controllerruntime.Reconciler[reconcile.Request]
 		r = controllerruntime.WrapReconcilerWithOptions(mine, controllerruntime.Options[reconcile.Request]{
 			Page:       page,

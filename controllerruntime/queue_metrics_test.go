@@ -22,7 +22,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -300,6 +299,19 @@ func changesServed(t *testing.T) (s changeTimes) {
 	return s
 }
 
+// passingPage passes on what it shows.
+type passingPage struct {
+	*prom.Provider
+	page
+}
+
+func (p *passingPage) Metrics() workqueue.StatsProvider { return p.Provider }
+
+func (p *passingPage) InspectPool(name string, i worker.Inspector) {
+	p.Provider.InspectPool(name, i)
+	p.page.InspectPool(name, i)
+}
+
 // The page may pass on what it shows to the provider that has the queue's metrics. The registry then has each
 // change once, and no second count of the calls, which the manager counts itself.
 func TestMetricsOfAPage(t *testing.T) {
@@ -307,10 +319,9 @@ func TestMetricsOfAPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := debug.NewHandler(debug.Options{Metrics: p, Actions: true})
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: h},
+	shown := &passingPage{Provider: p}
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: shown},
 		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-			defer h.Close()
 			before := changesServed(t)
 			s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
 				if name == "fails" {
@@ -323,10 +334,13 @@ func TestMetricsOfAPage(t *testing.T) {
 			if now := changesServed(t); now.count != before.count+1 {
 				t.Errorf("%d changes are served, want 1 more than %d", now.count, before.count)
 			}
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?queue=test&count=failing&error=not", nil))
-			if got := strings.TrimSpace(w.Body.String()); got != `{"count":1,"more":false}` {
-				t.Errorf("the page counts %s", got)
+			for f := range shown.pool.FailingKeys() {
+				if f.Err != errNotYet.Error() {
+					t.Errorf("the page has %+v", f)
+				}
+			}
+			if n := shown.pool.Stats().Failing; n != 1 {
+				t.Errorf("the page counts %d failing keys", n)
 			}
 		})
 }

@@ -4,21 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 	clientgo "k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -300,11 +300,11 @@ func TestContextOfReconciler(t *testing.T) {
 
 // A program without a page may pass a nil pointer to one.
 func TestNilPage(t *testing.T) {
-	var page *debug.Handler
+	var none *page
 	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context,
 		reconcile.Request) (reconcile.Result, error) {
 		return reconcile.Result{}, nil
-	}), page)
+	}), none)
 	q := r.NewQueue("without a page", nil)
 	defer q.ShutDown()
 	q.Add(requestA)
@@ -347,14 +347,13 @@ func TestReconcilerOfTwoControllers(t *testing.T) {
 type key struct{}
 
 // A request whose reconciler interrupts itself without an end is slowed down. The metric and the page know
-// it, and the page lists one queue, whoever shows it.
+// it. The page recognizes the queue, also if the queue's own provider has shown it before.
 func TestInterruptLoop(t *testing.T) {
 	for _, shownTwice := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			calls := 0
 			var q clientgo.TypedRateLimitingInterface[reconcile.Request]
-			page := debug.NewHandler(debug.Options{})
-			defer page.Close()
+			p, own := &page{}, &passingPage{Provider: prom.NewProvider(prometheus.NewRegistry(), prom.Options{})}
 			r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context,
 				req reconcile.Request) (reconcile.Result, error) {
 				calls++
@@ -362,10 +361,10 @@ func TestInterruptLoop(t *testing.T) {
 				q.Add(req)
 				<-until.Done()
 				return reconcile.Result{}, until.Err()
-			}), page)
+			}), p)
 			config := priorityqueue.Config[reconcile.Request]{}
 			if shownTwice {
-				config.MetricsProvider = page
+				config.MetricsProvider = own
 			}
 			q = r.With(config)("busy", clientgo.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			go func() {
@@ -380,12 +379,11 @@ func TestInterruptLoop(t *testing.T) {
 			if calls < 10 || calls > 30 {
 				t.Errorf("%d calls in a minute", calls)
 			}
-			w := httptest.NewRecorder()
-			page.ServeHTTP(w, httptest.NewRequest("GET", "/?format=json", nil))
-			for _, want := range []string{`"looping":1`, `"registered":1,`} {
-				if !strings.Contains(w.Body.String(), want) {
-					t.Errorf("%s is not in %s", want, w.Body)
-				}
+			if n := p.pool.Stats().Looping; n != 1 {
+				t.Errorf("%d keys loop", n)
+			}
+			if p.pool.Queue != p.queue.Queue || shownTwice && own.queue.Queue != p.queue.Queue {
+				t.Error("the page cannot know that this is one queue")
 			}
 			if got := served(t, "busy"); !shownTwice && !strings.Contains(got,
 				`workqueue_pool_looping_keys{controller="NAME",name="NAME"} 1`) {

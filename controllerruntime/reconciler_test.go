@@ -14,12 +14,9 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
-
-var _ controllerruntime.Page = (*debug.Handler)(nil)
 
 // page keeps what a Reconciler shows.
 type page struct {
@@ -28,9 +25,17 @@ type page struct {
 	pool  worker.Inspector
 }
 
-func (p *page) InspectQueue(name string, q workqueue.Inspector) { p.name, p.queue = name, q }
+func (p *page) InspectQueue(name string, q workqueue.Inspector) {
+	if p != nil {
+		p.name, p.queue = name, q
+	}
+}
 
-func (p *page) InspectPool(_ string, i worker.Inspector) { p.pool = i }
+func (p *page) InspectPool(_ string, i worker.Inspector) {
+	if p != nil {
+		p.pool = i
+	}
+}
 
 // The page has Snapshots of running and failing requests with their errors. The controller sees nothing of
 // it.

@@ -7,6 +7,7 @@ require (
 	github.com/go-logr/logr v1.4.4
 	github.com/keyedqueue/workqueue v0.1.0
 	github.com/keyedqueue/workqueue/controllerruntime v0.1.0
+	github.com/keyedqueue/workqueue/debug v0.1.0
 	github.com/keyedqueue/workqueue/handlertest v0.1.0
 	github.com/keyedqueue/workqueue/otel v0.1.0
 	github.com/keyedqueue/workqueue/redisqueue v0.1.0
@@ -94,6 +95,7 @@ require (
 replace (
 	github.com/keyedqueue/workqueue => ../
 	github.com/keyedqueue/workqueue/controllerruntime => ../controllerruntime
+	github.com/keyedqueue/workqueue/debug => ../debug
 	github.com/keyedqueue/workqueue/handlertest => ../handlertest
 	github.com/keyedqueue/workqueue/otel => ../otel
 	github.com/keyedqueue/workqueue/redisqueue => ../redisqueue

@@ -19,7 +19,6 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/metrics"
 	"github.com/keyedqueue/workqueue/otel"
@@ -161,9 +160,10 @@ func TestPriorities(t *testing.T) {
 func TestPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, reader := newProvider(t, otel.Options{})
+		ofQueue, _ := newProvider(t, otel.Options{}) // reader has the pool alone
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}})
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: ofQueue})
 		q.Add("good")
 		q.Add("bad")
 		ctx, cancel := context.WithCancel(context.Background())

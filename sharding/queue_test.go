@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
@@ -56,10 +55,16 @@ func TestParkedKeysKeepTheirPriority(t *testing.T) {
 	}
 }
 
+// readsStats is a provider whose queues keep times, and which makes no metrics.
+type readsStats struct{ workqueue.MetricsProvider }
+
+func (readsStats) HistogramBounds() []float64                { return nil }
+func (readsStats) WatchQueue(string, func() workqueue.Stats) {}
+
 // A worker over a sharded queue learns when its keys were added.
 func TestAddedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, provider := range []workqueue.MetricsProvider{debug.Times{}, nil} {
+		for _, provider := range []workqueue.MetricsProvider{readsStats{}, nil} {
 			inner := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
 			q := NewQueue[string](inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string]})
 			q.Add("a")

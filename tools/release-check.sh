@@ -26,7 +26,7 @@ git -C "$scratch/repository" diff --exit-code --stat HEAD~3 HEAD -- '*.go' '*.mo
 # upgrade the one without the other.
 compile_with_root() {
 	local module tag
-	for module in controllerruntime handlertest otel redisqueue sharding; do
+	for module in controllerruntime debug handlertest otel redisqueue sharding; do
 		tag=$(git -C "$1" tag --list "$module/v*" --sort=-version:refname | head -n 1)
 		[ -n "$tag" ] || continue # It was not released yet.
 		rm -rf "$scratch/last" && mkdir "$scratch/last"

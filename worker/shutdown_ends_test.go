@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -64,7 +64,7 @@ func TestRunDoesNotWaitForDone(t *testing.T) {
 func TestOldestUnansweredBehindRemovedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
-		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
 		hold := true
 		p := worker.New(q, func(context.Context, string) error {
 			if hold {
@@ -92,7 +92,7 @@ func TestOldestUnansweredBehindRemovedKeys(t *testing.T) {
 func TestOldestUnansweredOfTwoPools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
-			Name: "q", MetricsProvider: debug.Times{},
+			Name: "q", MetricsProvider: &testkit.Recorder{},
 		})
 		var held atomic.Int64
 		handle := func(context.Context, string) error {
@@ -194,7 +194,7 @@ type badAttrs struct{ slog.Handler }
 
 func (badAttrs) WithAttrs([]slog.Attr) slog.Handler { panic("foreign") }
 
-type badBounds struct{ debug.Times }
+type badBounds struct{ statsProvider }
 
 func (badBounds) PoolHistogramBounds() []float64 { return []float64{3, 2, 1} }
 
