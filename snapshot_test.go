@@ -55,7 +55,7 @@ func wantSnapshot(t *testing.T, q workqueue.Extended[string], limit int, process
 func TestSnapshot(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
 		c := testkit.NewFakeClock()
-		q := build(options[string]{name: "q", provider: &testkit.Recorder{}, clock: c})
+		q := build(options[string]{name: "q", provider: testkit.Times{}, clock: c})
 		wantSnapshot(t, q, 10, "", "", "")
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
 			q.Add(key)
@@ -102,7 +102,7 @@ func TestSnapshotKeys(t *testing.T) {
 	const n = 3000
 	everyLayer(t, func(t *testing.T, build builder[int]) {
 		for _, name := range []string{"", "named"} {
-			q := build(options[int]{name: name, provider: &testkit.Recorder{}})
+			q := build(options[int]{name: name, provider: testkit.Times{}})
 			delaying, delays := q.(delayer[int])
 			want := make(map[int]workqueue.KeyState)
 			for key := range n {
@@ -159,7 +159,7 @@ func TestSnapshotKeys(t *testing.T) {
 func TestSnapshotKey(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		c := testkit.NewFakeClock()
-		q := build(options[string]{name: "q", provider: &testkit.Recorder{}, clock: c})
+		q := build(options[string]{name: "q", provider: testkit.Times{}, clock: c})
 		want := func(key, description string, state workqueue.KeyState) {
 			t.Helper()
 			k, found := q.SnapshotKey(key)
@@ -278,10 +278,10 @@ func TestAddedAt(t *testing.T) {
 	for name, newQueue := range map[string]func() timed{
 		"root": func() timed {
 			return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-				workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: &testkit.Recorder{}}).(timed)
+				workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: testkit.Times{}}).(timed)
 		},
 		"priority": func() timed {
-			return priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
+			return priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
 		},
 		"root without metrics":     func() timed { return workqueue.NewTypedRateLimitingQueue(limiter).(timed) },
 		"priority without metrics": func() timed { return priorityqueue.New(priorityqueue.Config[string]{}) },

@@ -382,7 +382,7 @@ func TestInterruptLoop(t *testing.T) {
 			if n := p.pool.Stats().Looping; n != 1 {
 				t.Errorf("%d keys loop", n)
 			}
-			if p.pool.Queue != p.queue.Queue || shownTwice && own.queue.Queue != p.queue.Queue {
+			if p.pool.Queue != p.queue.Queue || shownTwice && own.queue.Queue != p.queue.Below {
 				t.Error("the page cannot know that this is one queue")
 			}
 			if got := served(t, "busy"); !shownTwice && !strings.Contains(got,

@@ -64,7 +64,7 @@ func TestRunDoesNotWaitForDone(t *testing.T) {
 func TestOldestUnansweredBehindRemovedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
-		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
+		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
 		hold := true
 		p := worker.New(q, func(context.Context, string) error {
 			if hold {
@@ -92,7 +92,7 @@ func TestOldestUnansweredBehindRemovedKeys(t *testing.T) {
 func TestOldestUnansweredOfTwoPools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
-			Name: "q", MetricsProvider: &testkit.Recorder{},
+			Name: "q", MetricsProvider: testkit.Times{},
 		})
 		var held atomic.Int64
 		handle := func(context.Context, string) error {

@@ -22,10 +22,10 @@ var timedQueues = map[string]func() stringQueue{
 	"root": func() stringQueue {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
 		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: testkit.Times{}})
 	},
 	"priority": func() stringQueue {
-		return newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
+		return newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
 	},
 }
 
@@ -223,7 +223,7 @@ func TestForgottenChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
+				q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
 				calls := 0
 				p := worker.New(q, func(context.Context, string) error {
 					if calls++; calls == 1 {
@@ -253,7 +253,7 @@ func TestForgottenChanges(t *testing.T) {
 // Keys that are removed after an interruption are found one by one, up to many at once, and leave nothing.
 func TestRemovedChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
+		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
 		b := worker.NewTracker(q, options{})
 		for i := range 250 {
 			key := fmt.Sprint(i)
@@ -281,7 +281,7 @@ func TestRemovedChanges(t *testing.T) {
 // Forget ends the change of a key that was only interrupted, too.
 func TestForgottenChangeOfInterruptedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
+		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
 		b := worker.NewTracker(q, options{})
 		q.Add("a")
 		q.Get()
@@ -300,7 +300,7 @@ func TestForgottenChangeOfInterruptedKey(t *testing.T) {
 func TestForgottenChangeOfRunningKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{nil, errBroken} {
-			q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
+			q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
 			b := worker.NewTracker(q, options{})
 			q.Add("a")
 			q.Get()
@@ -319,7 +319,7 @@ func TestForgottenChangeOfRunningKey(t *testing.T) {
 // Of a queue with priorities, the oldest key may not be the next one. Then only its age is known.
 func TestOldestUnansweredWithPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: &testkit.Recorder{}})
+		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
 		q.Add("low")
 		time.Sleep(time.Second)
 		q.AddWithPriority("high", 1, 0)

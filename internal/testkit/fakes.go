@@ -49,6 +49,15 @@ func (h hookedTimer) Reset(d time.Duration) bool {
 	return h.Timer.Reset(d)
 }
 
+// Times is a StatsProvider without metrics: queues that have it keep times.
+type Times struct{ workqueue.MetricsProvider }
+
+// HistogramBounds returns nil, for the usual bounds.
+func (Times) HistogramBounds() []float64 { return nil }
+
+// WatchQueue does nothing.
+func (Times) WatchQueue(string, func() workqueue.Stats) {}
+
 // Recorder is a MetricsProvider that remembers everything. Its metrics have short names: depth, adds,
 // retries, latency, work, unfinished and longest.
 type Recorder struct {
