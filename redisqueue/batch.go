@@ -194,6 +194,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	if r != nil && (!r.full || s.server.outage != errFull) { // While the server is full, errFull stays.
 		q.mu.totals.calls.observe(now.Sub(b.began))
 		s.noteAnswerLocked()
+		q.checkEvictionLocked(now)
 	}
 	switch {
 	case r == nil:

@@ -82,8 +82,9 @@ type Config[T comparable] struct {
 	// WaitTimeout bounds the wait for these. It must be below the client's ReadTimeout. If zero, half of
 	// that, at most 1 s.
 	WaitTimeout time.Duration
-	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each
-	// attempt that fails; when a lease is lost; and when a key cannot be decoded. It is called without a
+	// OnError is called when the server does not answer, refuses what it is asked for or may evict keys, and
+	// again for each attempt that fails; when a lease is lost; when a key cannot be decoded; and once if the
+	// server's user may not call BLPOP, so that keys come up to a PollInterval late. It is called without a
 	// lock, by a goroutine of the queue or a caller of Done, which waits for it: while it takes its time,
 	// its shard may send nothing. It must not panic.
 	OnError func(error)

@@ -82,8 +82,8 @@ func onEachNode(ctx context.Context, client redis.UniversalClient, f func(contex
 	return f(ctx, client)
 }
 
-// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a
-// queue.
+// ErrEviction is returned by [New], and reported by a queue, if the server may evict keys when its memory is
+// full, and so parts of a queue.
 var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")
 
 // checkNode refuses a server on which keys could get lost. What it does not say of itself is not checked.
@@ -91,22 +91,29 @@ func checkNode(ctx context.Context, node redis.UniversalClient) error {
 	if err := node.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("redisqueue: %w", err)
 	}
-	info, err := node.Info(ctx).Result()
-	if err != nil {
-		return nil // Without the right to ask, the user's word counts.
+	version := serverSays(ctx, node, "server", "redis_version")
+	if major, err := strconv.Atoi(strings.Split(version, ".")[0]); err == nil && major < 7 {
+		return fmt.Errorf("redisqueue: the server is Redis %s; 7.0 or newer is needed", version)
 	}
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch name {
-		case "redis_version":
-			if major, err := strconv.Atoi(strings.Split(value, ".")[0]); err == nil && major < 7 {
-				return fmt.Errorf("redisqueue: the server is Redis %s; 7.0 or newer is needed", value)
-			}
-		case "maxmemory_policy":
-			if value != "noeviction" {
-				return fmt.Errorf("%w: maxmemory-policy is %s", ErrEviction, value)
-			}
-		}
+	return checkEviction(ctx, node)
+}
+
+// checkEviction returns ErrEviction if a server says that it evicts keys.
+func checkEviction(ctx context.Context, node redis.UniversalClient) error {
+	if policy := serverSays(ctx, node, "memory", "maxmemory_policy"); policy != "" && policy != "noeviction" {
+		return fmt.Errorf("%w: maxmemory-policy is %s", ErrEviction, policy)
 	}
 	return nil
+}
+
+// serverSays returns what a server says of itself, empty if it does not. Without the right to ask, the user's word
+// counts.
+func serverSays(ctx context.Context, node redis.UniversalClient, section, name string) string {
+	info, _ := node.Info(ctx, section).Result()
+	for line := range strings.Lines(info) {
+		if key, value, _ := strings.Cut(strings.TrimSpace(line), ":"); key == name {
+			return value
+		}
+	}
+	return ""
 }

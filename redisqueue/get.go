@@ -279,7 +279,11 @@ func (s *shard[T]) readWakeUp(list string) {
 		q.sleep(interval)
 	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
+	if isAnswer(err) && redis.HasErrorPrefix(err, "NOPERM") && !q.mu.polls {
+		q.mu.polls = true
+		q.reportLocked("The queue polls, and keys come up to a poll interval late", err)
+	}
 	s.fetcher.reading = false
 	s.wakeUpLocked() // Without getters this lets the session leave SLEEPERS, so that wake-ups go to others.
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -248,5 +249,22 @@ func TestReadThatFailsIsNotBusy(t *testing.T) {
 	getNothing(t, q, time.Second)
 	if n := client.reads.Load(); n > 1 {
 		t.Errorf("%d blocking reads in a second, want 1", n)
+	}
+}
+
+// A user who may not call BLPOP gets keys by polling, and hears of it once.
+func TestPollingIsSaid(t *testing.T) {
+	s := startServer(t)
+	must(t, s.client().Do(t.Context(), "ACL", "SETUSER", "poller", "on", ">secret", "~*", "+@all", "-blpop").Err())
+	client := newClient(t, &redis.Options{Addr: s.addr, Username: "poller", Password: "secret"})
+	reported := make(chan error, 100)
+	q := newTestQueue(t, client, Config[string]{
+		PollInterval: 10 * time.Millisecond, OnError: func(err error) { reported <- err },
+	})
+	for _, key := range keysNamed("k", 5) {
+		handleWhileAsleep(t, s, q, key, func() { q.Add(key) })
+	}
+	if err := <-reported; len(reported) != 0 || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("%d further errors after %v", len(reported), err)
 	}
 }

@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -48,11 +49,17 @@ func isAnswer(err error) bool {
 func (s *shard[T]) noteFailureLocked(err error) {
 	q, before := s.q, s.server.outage
 	s.server.outage = err
-	q.mu.totals.info.Errors++
 	if err != errFull { // Other shards may serve the getters that this call was to serve.
+		q.mu.eviction.asked = time.Time{} // Another server may answer the next time.
 		s.setInCallLocked(0)
 		q.kickAllLocked()
 	}
+	q.noteErrorLocked(before, err)
+}
+
+// noteErrorLocked counts and reports an error of the server. before is the last one, if that is not over.
+func (q *Queue[T]) noteErrorLocked(before, err error) {
+	q.mu.totals.info.Errors++
 	q.mu.foreign = append(q.mu.foreign, func() {
 		if before == nil {
 			q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)
@@ -70,6 +77,45 @@ func (s *shard[T]) noteAnswerLocked() {
 		})
 	}
 	s.server.outage = nil
+}
+
+// eviction is what the servers said last of evicting keys.
+type eviction struct {
+	asking bool
+	asked  time.Time
+	err    error // an ErrEviction, or nil
+}
+
+// evictionInterval is how often a queue in use asks its servers whether they may evict keys: somebody may set
+// that after New, and a failover may lead to a server that does.
+const evictionInterval = 30 * time.Second
+
+// checkEvictionLocked asks the servers, in the background, unless that was done a moment ago. That they may
+// evict keys is reported as an outage is, though the queue goes on.
+func (q *Queue[T]) checkEvictionLocked(now time.Time) {
+	e := &q.mu.eviction
+	if q.tool || e.asking || now.Sub(e.asked) < evictionInterval {
+		return
+	}
+	e.asking = true
+	go func() {
+		err := onEachNode(context.Background(), q.client, checkEviction)
+		q.mu.Lock()
+		defer q.unlock()
+		before := e.err
+		e.asking, e.asked = false, time.Now()
+		switch isEviction := errors.Is(err, ErrEviction); {
+		case q.mu.ending.over:
+		case isEviction:
+			e.err = err
+			q.noteErrorLocked(before, err)
+		case before != nil && err == nil:
+			e.err = nil
+			q.mu.foreign = append(q.mu.foreign, func() {
+				q.config.Logger.Info("The queue's server evicts no keys any more", "queue", q.config.Name)
+			})
+		}
+	}()
 }
 
 // reportLocked makes unlock call the hook and the logger.

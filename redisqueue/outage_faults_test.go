@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -291,6 +292,62 @@ func TestEvictionIsRefused(t *testing.T) {
 	if _, err := New(context.Background(), clientOf(t, freeAddr(t)), Config[string]{Name: "q"}); err == nil {
 		t.Errorf("New() without a server returns no error")
 	}
+}
+
+// A policy that is set after New, or that a failover leads to, is said as an outage is: once in the log, by OnError and in Stats, until
+// it ends.
+func TestEvictionIsSaid(t *testing.T) {
+	client := startServer(t).client()
+	var log syncBuffer
+	reported := make(chan error, 100)
+	q := newTestQueue(t, client, Config[string]{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), OnError: func(err error) { reported <- err },
+	})
+	look := func(policy string) {
+		t.Helper()
+		must(t, client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+		q.mu.Lock()
+		q.mu.eviction.asked = time.Now().Add(-evictionInterval) // as when time has passed
+		q.mu.Unlock()
+		must(t, q.AddContext(within(t, time.Minute), "x"))
+		waitUntil(t, func() bool {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			return !q.mu.eviction.asking && time.Since(q.mu.eviction.asked) < evictionInterval
+		})
+	}
+	for range 2 {
+		look("allkeys-lru")
+		wantErr(t, <-reported, ErrEviction)
+		wantErr(t, q.Info().Outage, ErrEviction)
+		if !leasing.StatsOf(q.Stats()).Outage {
+			t.Error("Stats has no outage")
+		}
+	}
+	look("noeviction")
+	wantErr(t, q.Info().Outage, nil)
+	waitUntil(t, func() bool { return strings.Contains(log.String(), "evicts no keys any more") })
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+		t.Errorf("%d errors in the log:\n%s", n, log.String())
+	}
+}
+
+// syncBuffer is a strings.Builder for several goroutines.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // A server that takes no writes is refused with its error: a read-only

@@ -43,6 +43,8 @@ type Queue[T comparable] struct {
 		nonEmpty int // how many shards may have keys, see fetcher
 		ending   ending
 		totals   totals
+		eviction eviction
+		polls    bool // the server's user may not call BLPOP, and that was said
 		// foreign is other people's code, which q.unlock runs once mu is free: hooks, loggers and ends of
 		// handlers' contexts.
 		foreign []func()
@@ -109,6 +111,7 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 	q.mu.held = make(map[T]*hold[T])
 	q.mu.ending.endDrains = make(chan struct{})
 	q.mu.totals.stats.Name = config.Name
+	q.mu.eviction.asked = time.Now() // by New
 	for i := range config.Shards {
 		q.shards = append(q.shards, newShard(q, newKeyNames(config.Name, i)))
 	}

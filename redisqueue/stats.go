@@ -62,8 +62,8 @@ type Info struct {
 	// Unsent is the number of operations in the buffer, which grows while the server does not answer: each
 	// takes the encoded key and about 150 bytes.
 	Unsent int
-	// Outage is why the last attempt to reach the server failed, or that it takes no adds because its memory
-	// is full; otherwise nil.
+	// Outage is why the last attempt to reach the server failed, that it takes no adds because its memory is
+	// full, or that it may evict keys ([ErrEviction]), which is checked every half minute; otherwise nil.
 	Outage error
 	// Errors counts the attempts that failed.
 	Errors uint64
@@ -97,6 +97,7 @@ func (q *Queue[T]) infoLocked() Info {
 	info.Held, info.CallDuration = len(q.mu.held), q.mu.totals.calls.read()
 	c := q.countsLocked()
 	info.Failing, info.SetAside, info.GivenUp, info.Repaired = c.Failing, c.SetAside, c.GivenUp, c.Repaired
+	info.Outage = q.mu.eviction.err
 	for _, s := range q.shards {
 		info.Unsent += s.buffer.len()
 		info.Calls += s.batches
