@@ -31,7 +31,8 @@ type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
-	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log.
+	// Logger logs how many keys were still waiting at shutdown, without the queue's name. Nil means no log of
+	// that. It also logs how many keys a drain has left because nobody takes them: by [slog.Default] if it is nil.
 	// A shutdown waits for the goroutine that may call Logger, so Logger must not shut the queue down.
 	Logger *logr.Logger
 
@@ -80,7 +81,9 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	ownsQueue := config.Queue == nil
 	if ownsQueue {
 		below := TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}
-		config.Queue = newQueue(below, provider, unfinishedWorkUpdatePeriod)
+		fifo := newQueue(below, provider, unfinishedWorkUpdatePeriod)
+		fifo.logger = config.Logger
+		config.Queue = fifo
 	}
 	q := &delayingType[T]{
 		Extended:      Extend(config.Queue),

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/notes"
@@ -34,7 +35,8 @@ type TypedInterface[T comparable] interface {
 	// ends a ShutDownWithDrain that is waiting.
 	ShutDown()
 	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every key that was
-	// handed out is Done, which includes the keys that were added while workers held them.
+	// handed out is Done, which includes the keys that were added while workers held them. In the queues of this
+	// package it waits no longer than until no key was held, and nobody called Get, for 10 s.
 	ShutDownWithDrain()
 	// ShuttingDown reports whether one of the ShutDown methods has been called.
 	ShuttingDown() bool
@@ -113,6 +115,7 @@ type Typed[T comparable] struct {
 	name   string
 	clock  clock.WithTicker
 	ticker observe.Ticker
+	logger *logr.Logger // of a drain; nil means slog.Default
 	// custom and observer are used under the lock. No foreign code runs under it but that of a user's Queue, of
 	// push metrics and of their clock.
 	custom   Queue[T]          // nil without
@@ -137,6 +140,9 @@ type Typed[T comparable] struct {
 
 		// dropping: DropQueued was called, so nothing is queued any more.
 		dropping bool
+		// idleSince is when a drain began, or when it has last seen that the last held key was Done.
+		idleSince  time.Time
+		leftLogged bool // a drain has logged how many keys are left
 
 		adds, dropped, unmatchedDones uint64
 	}
@@ -355,6 +361,9 @@ func (q *Typed[T]) Done(item T) {
 		q.mu.keys.Delete(s)
 	}
 	q.mu.processing--
+	if q.mu.processing == 0 && q.mu.Draining() {
+		q.mu.idleSince = q.clock.Now()
+	}
 	if q.observer != nil {
 		q.observeDoneLocked(s)
 	}

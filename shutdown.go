@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"context"
+	"time"
 
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -18,16 +19,30 @@ func (q *Typed[T]) ShutDown() {
 }
 
 // ShutDownWithDrain shuts the queue down and waits until no key is queued or held, or ShutDown is called:
-// forever if no worker takes a key, or one never calls Done. ShutDownContext has a limit.
+// forever if a worker never calls Done. But if keys are queued, and for 10 s of the queue's clock no key is
+// held and nobody takes one, the workers have gone: then it logs once how many keys are left, drops them, and
+// returns. [Stats].Dropped counts them.
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
-	_ = q.ShutDownContext(context.Background())
+	_ = q.drain(context.Background(), func() (again bool) {
+		q.logLeft()
+		q.dropLeft()
+		return true // If a worker has come after all, until it is Done.
+	})
 }
 
-// ShutDownContext is ShutDownWithDrain that waits no longer than ctx: see [Extended].
+// ShutDownContext is ShutDownWithDrain that waits as long as ctx says: see [Extended]. It drops nothing, and
+// also logs once how many keys are left.
 func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
+	return q.drain(ctx, func() (again bool) {
+		q.logLeft()
+		return false
+	})
+}
+
+func (q *Typed[T]) drain(ctx context.Context, tired func() (again bool)) error {
 	defer q.ticker.Wait()
-	return q.beginDrain().Wait(ctx)
+	return q.beginDrain().WaitPatiently(ctx, q.clock, q.idle, tired)
 }
 
 // ShuttingDown reports whether the queue has been shut down.
@@ -38,7 +53,52 @@ func (q *Typed[T]) beginDrain() *gate.Drain {
 	q.mu.Lock()
 	defer q.unlock()
 	q.beginShutDownLocked()
+	q.mu.idleSince = q.clock.Now()
 	return q.mu.Drain()
+}
+
+// idle returns for how long a queue that drains has had no held key. Keys are queued then, and nobody takes
+// them.
+func (q *Typed[T]) idle() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.processing > 0 {
+		return 0
+	}
+	return q.clock.Since(q.mu.idleSince)
+}
+
+// logLeft logs how many keys are queued, the first time that it is called.
+func (q *Typed[T]) logLeft() {
+	q.mu.Lock()
+	n, logged := q.lenLocked(), q.mu.leftLogged
+	q.mu.leftLogged = true
+	q.mu.Unlock()
+	if !logged && n > 0 {
+		gate.LogLeft(q.logger, q.name, n)
+	}
+}
+
+// dropLeft drops the queued keys, as long as no worker holds a key.
+func (q *Typed[T]) dropLeft() {
+	for q.dropSomeLeft() {
+	}
+}
+
+func (q *Typed[T]) dropSomeLeft() (more bool) {
+	q.mu.Lock()
+	defer q.unlock()
+	for range maxPerLock {
+		if q.mu.processing > 0 {
+			return false
+		}
+		s, k := q.popLocked()
+		if k == nil {
+			return false
+		}
+		q.dropLocked(s, k)
+	}
+	return true
 }
 
 func (q *Typed[T]) beginShutDownLocked() {

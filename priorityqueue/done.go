@@ -19,7 +19,9 @@ func (q *Queue[T]) Done(key T) {
 	if s == q.mu.lastTaken {
 		q.mu.lastTaken = keytable.None
 	}
-	q.mu.held--
+	if q.mu.held--; q.mu.held == 0 && q.mu.Draining() {
+		q.mu.idleSince = q.config.Clock.Now()
+	}
 	q.countHeldLocked(s, -1)
 	if q.observer != nil {
 		q.observer.Finished(s, now)

@@ -95,6 +95,10 @@ type Queue[T comparable] struct {
 		// is dropped (ShutDownNow, and DropQueued when it has taken all that were queued).
 		stopped, dropsQueued bool
 
+		// idleSince is when a drain began, or when it has last seen that the last held key was Done.
+		idleSince  time.Time
+		leftLogged bool // a drain has logged how many keys are left
+
 		adds, retries, dropped, unmatchedDones uint64
 		depths                                 depths
 	}

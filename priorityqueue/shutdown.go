@@ -27,17 +27,75 @@ func (q *Queue[T]) ShutDownNow() {
 	})
 }
 
-// ShutDownWithDrain is ShutDown that waits, as [workqueue.Typed.ShutDownWithDrain] does.
+// ShutDownWithDrain is ShutDown that waits, and drops what is left if nobody takes it, as
+// [workqueue.Typed.ShutDownWithDrain] does.
 func (q *Queue[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
-	_ = q.ShutDownContext(context.Background())
+	_ = q.drain(context.Background(), func() (again bool) {
+		q.logLeft()
+		q.dropLeft()
+		return true // If a worker has come after all, until it is Done.
+	})
 }
 
-// ShutDownContext is ShutDownWithDrain that waits no longer than ctx: see [workqueue.Extended].
+// ShutDownContext is ShutDownWithDrain that waits as long as ctx says, and drops nothing: see
+// [workqueue.Typed.ShutDownContext].
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
+	return q.drain(ctx, func() (again bool) {
+		q.logLeft()
+		return false
+	})
+}
+
+// drain shuts the queue down and waits. See [gate.Drain.WaitPatiently] for tired.
+func (q *Queue[T]) drain(ctx context.Context, tired func() (again bool)) error {
 	var drain *gate.Drain
-	q.shutDownAnd(func() { drain = q.mu.Drain() }) // If the queue is empty, unlock ends the drain at once.
-	return drain.Wait(ctx)
+	q.shutDownAnd(func() {
+		q.mu.idleSince = q.config.Clock.Now()
+		drain = q.mu.Drain() // If the queue is empty, unlock ends the drain at once.
+	})
+	return drain.WaitPatiently(ctx, q.config.Clock, q.idle, tired)
+}
+
+// idle returns for how long a queue that drains has had no held key. Keys are queued then, and nobody takes
+// them.
+func (q *Queue[T]) idle() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.held > 0 {
+		return 0
+	}
+	return q.config.Clock.Since(q.mu.idleSince)
+}
+
+// logLeft logs how many keys are queued, the first time that it is called.
+func (q *Queue[T]) logLeft() {
+	q.mu.Lock()
+	n, logged := q.mu.queued, q.mu.leftLogged
+	q.mu.leftLogged = true
+	q.mu.Unlock()
+	if !logged && n > 0 {
+		gate.LogLeft(nil, q.config.Name, n)
+	}
+}
+
+// dropLeft drops the queued keys, as long as no worker holds a key. So no group is at its limit.
+func (q *Queue[T]) dropLeft() {
+	for more := true; more; {
+		more = q.dropSomeLeft()
+	}
+}
+
+func (q *Queue[T]) dropSomeLeft() (more bool) {
+	q.mu.Lock()
+	defer q.unlock()
+	for range maxPerLock {
+		if q.mu.held > 0 || q.mu.order.Len() == 0 {
+			return false
+		}
+		q.dropLocked(q.nextKeyLocked())
+	}
+	return true
 }
 
 // ShuttingDown reports whether a method that shuts the queue down has been called.

@@ -116,6 +116,9 @@ func (g *Gate) Drain() *Drain {
 	return g.drain
 }
 
+// Draining reports whether anything waits for a drain.
+func (g *Gate) Draining() bool { return g.drain != nil }
+
 // EndDrain makes all that wait for the drain return err. It does nothing if none waits.
 func (g *Gate) EndDrain(err error) {
 	if g.drain != nil {
