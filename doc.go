@@ -53,9 +53,9 @@
 //
 // ShutDown makes a queue ignore what is added and hand out what it still has. Then each Get reports the
 // shutdown. ShutDownWithDrain waits, in addition, until the workers are done with everything, and
-// ShutDownContext does so for a limited time. If no key was held or taken for 10 s while keys are queued, both
-// log it, and ShutDownWithDrain drops the keys and returns, because nobody will come. All may be called any number of times. Keys that wait for their
-// time are dropped; [Stats] counts them.
+// ShutDownContext does so for a limited time. If keys are queued, and for 10 s none was held or taken, both log
+// it, and ShutDownWithDrain drops them and returns. All may be called any number of times. Keys that wait for
+// their time are dropped; [Stats] counts what is dropped.
 //
 // # Costs
 //

@@ -6,19 +6,39 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// captureLog returns what is logged by slog.Default until the test ends.
-func captureLog(t *testing.T) *bytes.Buffer {
-	var log bytes.Buffer
+// lockedLog is what was logged by slog.Default.
+type lockedLog struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func captureLog(t *testing.T) *lockedLog {
+	log := &lockedLog{}
 	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	return &log
+	return log
+}
+
+func (l *lockedLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(line)
+}
+
+// take returns what was logged since the last call.
+func (l *lockedLog) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.buf.Reset()
+	return l.buf.String()
 }
 
 // Workers whose loops end with a context leave keys behind. ShutDownWithDrain must not wait for them forever,
@@ -26,7 +46,6 @@ func captureLog(t *testing.T) *bytes.Buffer {
 func TestDrainWithoutWorkersEnds(t *testing.T) {
 	log := captureLog(t)
 	everyLayer(t, func(t *testing.T, build builder[int]) {
-		log.Reset()
 		q := build(options[int]{})
 		for key := range 1000 {
 			q.Add(key)
@@ -42,8 +61,8 @@ func TestDrainWithoutWorkersEnds(t *testing.T) {
 		}
 		time.Sleep(10*time.Second - 1)
 		drain.MustBlock(t, "a drain before 10 s")
-		if st := q.Stats(); st.Queued != 997 || st.Dropped != 0 || log.Len() > 0 {
-			t.Errorf("Stats() = %+v, log %q", st, log)
+		if st := q.Stats(); st.Queued != 997 || st.Dropped != 0 {
+			t.Errorf("Stats() = %+v", st)
 		}
 		time.Sleep(1)
 		drain.MustReturn(t, "a drain that nobody helps")
@@ -51,8 +70,8 @@ func TestDrainWithoutWorkersEnds(t *testing.T) {
 			t.Errorf("Stats() = %+v, want 997 dropped", st)
 		}
 		q.ShutDownWithDrain()
-		if lines := strings.Count(log.String(), "keys=997\n"); lines != 1 || strings.Count(log.String(), "\n") != 1 {
-			t.Errorf("log: %q", log)
+		if lines := log.take(); strings.Count(lines, "keys=997\n") != 1 || strings.Count(lines, "\n") != 1 {
+			t.Errorf("log: %q", lines)
 		}
 	})
 }
@@ -61,7 +80,6 @@ func TestDrainWithoutWorkersEnds(t *testing.T) {
 func TestDrainWithContextWithoutWorkers(t *testing.T) {
 	log := captureLog(t)
 	everyLayer(t, func(t *testing.T, build builder[int]) {
-		log.Reset()
 		q := build(options[int]{})
 		q.Add(1)
 		q.Add(2)
@@ -73,8 +91,11 @@ func TestDrainWithContextWithoutWorkers(t *testing.T) {
 			}
 			cancel()
 		}
-		if st := q.Stats(); st.Queued != 2 || st.Dropped != 0 || strings.Count(log.String(), "keys=2") != 1 {
-			t.Errorf("Stats() = %+v, log %q", st, log)
+		if st := q.Stats(); st.Queued != 2 || st.Dropped != 0 {
+			t.Errorf("Stats() = %+v", st)
+		}
+		if lines := log.take(); strings.Count(lines, "keys=2\n") != 1 {
+			t.Errorf("log: %q", lines)
 		}
 		process(t, q, 1, 2)
 		if err := q.ShutDownContext(t.Context()); err != nil {
