@@ -92,6 +92,23 @@ func (s *Scenario[K]) Sometime(what string, do func()) {
 	}
 }
 
+// Others declares a program beside the one that is tested, such as the controller that completes Jobs: react
+// is called, in the name of others, 5 ms after something has changed, sometimes later, and once for all that
+// has changed since its last call. It looks at the truth and does what that program would do. When nothing is
+// left to do it must change nothing, or the run never comes to rest. The name is for the story.
+func (s *Scenario[K]) Others(name string, react func()) {
+	m := s.run.sim
+	m.check("the scenario")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := &reaction{name: name, do: react}
+	m.reactions = append(m.reactions, r)
+	m.reactLocked(r)
+}
+
+// Changed tells the run that somebody else has changed a world of the program's own. A [World] does so itself.
+func (s *Scenario[K]) Changed() { s.run.sim.change(0) }
+
 // Always declares what must hold at each moment: holds is called after every event of a run, and a run in
 // which it returns an error fails. It must not take time. The name is for the report.
 func (s *Scenario[K]) Always(name string, holds func() error) {
@@ -117,14 +134,18 @@ func (s *Scenario[K]) Without(faults ...Fault) {
 	}
 }
 
-// Accept declares that a failure is known: a run whose report says text is none. If an outcome differs in
+// Accept declares that a failure is known: a run whose report says text passes. If an outcome differs in
 // several lines, each must be accepted. So one finding does not hide the next one. The reason says why it may
-// stay, and is logged with the number of runs. The undisturbed run must not fail.
+// stay, and is logged with the number of runs. The undisturbed run may fail so in a Check, in what Always
+// holds, and with keys that still fail.
 func (s *Scenario[K]) Accept(text, reason string) {
 	if text == "" || reason == "" {
 		panic("handlertest: Accept needs a text that a report has, and a reason")
 	}
-	s.run.accepted = append(s.run.accepted, acceptance{text, reason})
+	m := s.run.sim
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.accepted = append(m.accepted, acceptance{text, reason})
 }
 
 // Tell adds a line to the story, for a world of the program's own: what somebody else does to it.

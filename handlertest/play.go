@@ -28,7 +28,8 @@ type result struct {
 	story    []told
 	hangs    bool // after a crash, which is no failure
 	accepted []acceptance
-	steps    int64 // how many events it had
+	known    []acceptance // what has happened of it
+	steps    int64        // how many events it had
 }
 
 // result returns what is known of the run.
@@ -36,7 +37,8 @@ func (s *sim) result() result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	res := result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0,
-		story: slices.Clone(s.story), moments: s.moments, steps: s.steps.Load()}
+		story: slices.Clone(s.story), moments: s.moments, steps: s.steps.Load(), accepted: s.accepted,
+		known: slices.Collect(maps.Keys(s.known))}
 	for at, n := range s.counts {
 		res.sites = append(res.sites, site{at.kind, at.name, n})
 	}
@@ -80,7 +82,7 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 				var v any
 				defer func() { over <- v }()
 				defer func() { v = recover() }()
-				playInBubble(scenario, s, &res)
+				playInBubble(scenario, s, &res, run)
 			}()
 			if v := <-over; v != nil {
 				panic(v)
@@ -126,8 +128,8 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 }
 
 // playInBubble sets the result when the run is over, also if the scenario panics or ends its goroutine.
-func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result) {
-	r := &run[K]{sim: s, running: make(map[*call]struct{}), failing: make(map[any]error)}
+func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result, label string) {
+	r := &run[K]{sim: s, label: label, running: make(map[*call]struct{}), failing: make(map[any]error)}
 	r.Scenario = &Scenario[K]{run: r}
 	returned := false
 	var outcome any
@@ -142,7 +144,7 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result
 		s.over = true
 		s.mu.Unlock()
 		*res = s.result()
-		res.outcome, res.accepted = outcome, r.accepted
+		res.outcome = outcome
 		r.stop()
 	}()
 	scenario(r.Scenario)

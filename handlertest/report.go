@@ -100,7 +100,7 @@ func outcomeDiffers(want, got any) *failure {
 	only := func(what string, a, b []string) {
 		for _, line := range a {
 			if line != "" && !slices.Contains(b, line) {
-				f.text += fmt.Sprintf("\n\t%-8s %s", what, line)
+				f.text += fmt.Sprintf("\n\t%-8s %s", what, shortened(line, b))
 				f.lines = append(f.lines, line)
 			}
 		}
@@ -108,6 +108,33 @@ func outcomeDiffers(want, got any) *failure {
 	only("missing:", w, g)
 	only("extra:", g, w)
 	return f
+}
+
+// shortened returns a long line without what it has in common with the line for the same object in others, but
+// for some of it around.
+func shortened(line string, others []string) string {
+	const long, around = 200, 60
+	label, _, _ := strings.Cut(line, " = ")
+	i := slices.IndexFunc(others, func(other string) bool { return strings.HasPrefix(other, label+" = ") })
+	if i < 0 || len(line) < long {
+		return line
+	}
+	other, from, to := others[i], 0, 0 // so many bytes are the same at the beginning and at the end
+	for from < min(len(line), len(other)) && line[from] == other[from] {
+		from++
+	}
+	for to < min(len(line), len(other))-from && line[len(line)-1-to] == other[len(other)-1-to] {
+		to++
+	}
+	from, to = from-around, len(line)-to+around
+	head, tail := label+" = …", "…"
+	if from <= len(head) {
+		head, from = "", 0
+	}
+	if to >= len(line) {
+		tail, to = "", len(line)
+	}
+	return strings.ToValidUTF8(head+line[from:to]+tail, "")
 }
 
 // lines returns an outcome as lines of text, if it has several.

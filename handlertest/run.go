@@ -28,6 +28,7 @@ const (
 type run[K comparable] struct {
 	*Scenario[K]
 	sim     *sim
+	label   string // of the run's goroutines
 	worlds  []worldOf[K]
 	first   workqueue.TypedRateLimitingInterface[K] // the queue of the process that starts first
 	shared  workqueue.TypedRateLimitingInterface[K] // the queue, if it outlives processes
@@ -38,10 +39,9 @@ type run[K comparable] struct {
 	running map[*call]struct{}
 	// failing is why the last call of a key has failed, if its handler does not say when it wants to be
 	// called again. It is guarded likewise.
-	failing  map[any]error
-	always   []invariant
-	checks   []func() error
-	accepted []acceptance
+	failing map[any]error
+	always  []invariant
+	checks  []func() error
 }
 
 // invariant is what [Scenario.Always] declares.
@@ -280,7 +280,8 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		if len(running) > 0 {
 			who = strings.Join(running, ", ") + ": the handler"
 		}
-		r.sim.fail("stuck", "%s waits, and for %v nothing has ended its wait", who, stuckAfter)
+		r.sim.fail("stuck", "%s waits, and for %v nothing has ended its wait, such as for room in a channel that "+
+			"is full (record.NewFakeRecorder makes one):\n%s", who, stuckAfter, stacksOf(r.label))
 		return true
 	}
 	if busy || !settled {

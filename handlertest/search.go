@@ -26,6 +26,9 @@ type search struct {
 func (s *search) under(d decider, tell bool) result {
 	s.runs++
 	res := s.run(d, tell)
+	for _, a := range res.known {
+		s.known[a]++
+	}
 	switch {
 	case res.failed != nil:
 	case res.hangs:
@@ -73,6 +76,9 @@ func (s *search) report() string {
 
 func (s *search) find() string {
 	first := s.run(newDecider(schedule{}, 0), true)
+	for _, a := range first.known {
+		s.known[a]++
+	}
 	if first.failed != nil {
 		return fmt.Sprintf("handlertest: the scenario fails undisturbed: %s\n\n%s", first.failed.text,
 			storyOf(first.story))
@@ -199,7 +205,7 @@ func (s *search) shrunk(found schedule, failed *failure, which string) string {
 	if !fails(found) {
 		return fmt.Sprintf("handlertest: %s\nThis happened once (%srun %d), and not again under the same "+
 			"schedule: the handler or the scenario depends on something else, such as random numbers, the order of "+
-			"a map or of goroutines\nschedule: %v",
+			"a map or of goroutines: then #1 is another call in each run\nschedule: %v",
 			failed.text, which, runs, found)
 	}
 	shortest := shrink(found, func() bool { return steps < shrinkSteps }, fails)

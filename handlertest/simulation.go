@@ -30,17 +30,23 @@ type sim struct {
 	events  []*event
 	version int64 // of the last change of any world
 	writes  int
-	made    int         // objects that others have made
-	changed time.Time   // when the truth, or what a cache shows of it, changed last
-	calls   map[any]int // the calls of each key since then
+	made    int // objects that others have made
+	counted int // the events that happened while nothing was disturbed
+	// disturbedUntil is when the last disturbance so far ends.
+	disturbedUntil time.Time
+	reactions      []*reaction
+	changed        time.Time   // when the truth, or what a cache shows of it, changed last
+	calls          map[any]int // the calls of each key since then
 	// callsSinceDisturbed are those of calls since the last disturbance of a call.
 	callsSinceDisturbed map[any]int
 	story               []told // nil unless telling
 	telling             bool
 	failed              *failure
-	over                bool // the outcome is known
-	buried              bool // and the goroutines have ended
-	called              int  // how many calls of handlers have begun
+	accepted            []acceptance
+	known               map[acceptance]bool // those of them that have happened
+	over                bool                // the outcome is known
+	buried              bool                // and the goroutines have ended
+	called              int                 // how many calls of handlers have begun
 	atRest              []func()
 	// of events, since the run began, until the first of atRest is called; for drive
 	moments []time.Duration
@@ -48,6 +54,13 @@ type sim struct {
 	others      chan struct{} // closed when what asOthers calls returns; nil if it calls nothing; guarded by mu
 	measuring   atomic.Bool   // Measure runs
 	afterEvents func()        // checks invariants
+}
+
+// reaction is a program beside the one that is tested. See [Scenario.Others].
+type reaction struct {
+	name    string
+	do      func()
+	pending bool // It will be called. Guarded by the sim's mu.
 }
 
 // event is something that happens at its time. Events of one time happen in the order of their labels,
@@ -62,7 +75,7 @@ type event struct {
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
 	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell,
-		calls: make(map[any]int), callsSinceDisturbed: make(map[any]int), afterEvents: func() {}}
+		known: make(map[acceptance]bool), calls: make(map[any]int), callsSinceDisturbed: make(map[any]int), afterEvents: func() {}}
 }
 
 // bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a
@@ -172,9 +185,14 @@ func (s *sim) awaitOthers() bool {
 
 // fail ends the run. The first failure counts.
 func (s *sim) fail(kind, format string, args ...any) {
+	f := &failure{kind: kind, text: fmt.Sprintf(format, args...)}
 	s.mu.Lock()
-	if s.failed == nil {
-		s.failed = &failure{kind: kind, text: fmt.Sprintf(format, args...)}
+	// After these a run goes on as it would without them.
+	canGoOn := kind == "check" || kind == "fails" || strings.HasPrefix(kind, "always ")
+	if known := f.acceptedBy(s.accepted); canGoOn && known != nil {
+		s.known[known[0]] = true
+	} else if s.failed == nil {
+		s.failed = f
 	}
 	s.mu.Unlock()
 	s.after(0, "", nil, func() {}) // Wakes drive.
@@ -184,6 +202,9 @@ func (s *sim) fail(kind, format string, args ...any) {
 // about the undisturbed ones that follow. The caller locks.
 func (s *sim) decide(kind, name string) time.Duration {
 	by := s.decider.decide(kind, name)
+	if until := time.Now().Add(by); by > 0 && kind != sometime && until.After(s.disturbedUntil) {
+		s.disturbedUntil = until
+	}
 	if by > 0 && faultOf[kind]&(Slow|Leases|failedCalls) != 0 {
 		clear(s.callsSinceDisturbed)
 	}
@@ -197,7 +218,33 @@ func (s *sim) change(writes int) {
 	clear(s.calls)
 	clear(s.callsSinceDisturbed)
 	s.changed = time.Now()
-	s.writes += writes
+	if s.changed.After(s.disturbedUntil) {
+		s.writes += writes
+	}
+	for _, r := range s.reactions {
+		s.reactLocked(r)
+	}
+}
+
+// reactTime is how long another program takes to react to a change.
+const reactTime = 5 * stepTime
+
+// reactLocked lets a program beside the tested one react, perhaps later.
+func (s *sim) reactLocked(r *reaction) {
+	if r.pending {
+		return
+	}
+	r.pending = true
+	by := s.decide(late, r.name)
+	if by > 0 {
+		s.tellSoonLocked(nil, "", r.name, "%s: reacts %v later", r.name, by)
+	}
+	s.addLocked(time.Now().Add(reactTime+by), r.name, nil, func() {
+		s.mu.Lock()
+		r.pending = false
+		s.mu.Unlock()
+		s.asOthers(r.do)
+	})
 }
 
 // addOther notes that others have made an object: more objects take more writes.
@@ -222,12 +269,18 @@ func (s *sim) ended() bool {
 	defer s.mu.Unlock()
 	took := time.Since(s.began).Round(time.Millisecond)
 	writes, steps := maxWrites+s.made*maxWrites/100, maxSteps+s.made*maxSteps/100
+	// What a handler does while its cache shows what no longer is says nothing, unless it goes on forever.
+	if s.steps.Load() > int64(10*steps) {
+		s.counted = steps + 1
+	} else if time.Now().After(s.disturbedUntil) {
+		s.counted++
+	}
 	switch {
 	case s.failed != nil:
 	case s.writes > writes:
 		s.failed = &failure{kind: "rest",
 			text: fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", writes, took)}
-	case s.steps.Load() > int64(steps):
+	case s.counted > steps:
 		s.failed = &failure{kind: "rest",
 			text: fmt.Sprintf("it never comes to rest: after %d steps in %v it still goes on", steps, took)}
 	}

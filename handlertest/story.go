@@ -2,6 +2,7 @@ package handlertest
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,39 @@ func (s *sim) tellSoonLocked(p *Process, call, label, format string, args ...any
 }
 
 // storyOf returns the lines of a story; the first and the last ones of a long one.
-func storyOf(lines []told) string { return cut(lines, 60, 20) }
+func storyOf(lines []told) string { return cut(folded(lines), 60, 20) }
+
+var versionsInText = regexp.MustCompile(`@\d+`)
+
+// folded replaces lines that repeat, but for times and versions, by a line that says how often.
+func folded(lines []told) (short []told) {
+	const longest = 30 // lines that repeat together
+	texts := make([]string, len(lines))
+	for i, line := range lines {
+		texts[i] = versionsInText.ReplaceAllString(line.text, "@")
+	}
+	for i := 0; i < len(lines); {
+		n, times := 1, 1 // the lines from i on, n of them, stand there that often
+		for period := 1; period <= longest && times < 4; period++ {
+			n, times = period, 1
+			for next := i + period; next+period <= len(lines) &&
+				slices.Equal(texts[i:i+period], texts[next:next+period]); next += period {
+				times++
+			}
+		}
+		if times < 4 {
+			short = append(short, lines[i])
+			i++
+			continue
+		}
+		short = append(short, lines[i:i+n]...)
+		end := i + n*times
+		short = append(short, told{at: lines[end-1].at, text: fmt.Sprintf("... the last %d lines again and again, "+
+			"%d times more ...", n, times-1)})
+		i = end
+	}
+	return short
+}
 
 func cut(lines []told, first, last int) string {
 	var text strings.Builder
@@ -80,8 +113,8 @@ func concerning(here, undisturbed []told, differing []string) (_, _ []told, left
 	both := slices.Concat(here, undisturbed)
 	words, calls := make(map[string]bool), make(map[string]bool)
 	for _, line := range differing {
-		label, _, _ := strings.Cut(line, " = ")
-		if strings.Contains(label, "/") && !strings.Contains(label, " ") {
+		label, _, found := strings.Cut(line, " = ")
+		if found && strings.Contains(label, "/") && !strings.Contains(label, " ") {
 			words[label] = true // The label of an object.
 		}
 	}
@@ -118,6 +151,9 @@ func concerning(here, undisturbed []told, differing []string) (_, _ []told, left
 		return !aboutProcess && !calls[line.call] && !saysOne(line.text)
 	}
 	kept := slices.DeleteFunc(slices.Clone(here), other)
+	if !slices.ContainsFunc(kept, func(line told) bool { return calls[line.call] || saysOne(line.text) }) {
+		return here, undisturbed, 0 // The measure names nothing of the story.
+	}
 	return kept, slices.DeleteFunc(slices.Clone(undisturbed), other), len(here) - len(kept)
 }
 

@@ -1,0 +1,123 @@
+package handlertest_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/handlertest"
+)
+
+// Another program completes jobs, whenever the handler creates them.
+func TestOthers(t *testing.T) {
+	scenario := func(right bool) func(s scenario) {
+		return func(s scenario) {
+			apps := apps(s)
+			apps.Set("web", app{Spec: 3})
+			jobs := handlertest.NewWorld(s, "jobs", func(o handlertest.Object[string, bool]) []string {
+				return []string{"web"}
+			})
+			s.Others("the job controller", func() {
+				for _, job := range jobs.All() {
+					jobs.Set(job.Key, true)
+				}
+			})
+			s.Start = func(p process) handler {
+				apps, jobs := apps.Client(p), jobs.Client(p)
+				return func(ctx context.Context, key string) error {
+					web, err := apps.Get(ctx, key)
+					for n := 0; err == nil && n < web.Value.Spec; n++ { // One job after the other.
+						name := fmt.Sprint("job-", n)
+						job, ok := jobs.Cached(name)
+						if !ok {
+							_, err = jobs.Create(ctx, name, false)
+							return ignoring(err, handlertest.ErrExists)
+						}
+						if right && !job.Value {
+							return nil
+						}
+					}
+					if err == nil && web.Value.Status == 0 {
+						web.Value.Status = 1
+						for _, job := range jobs.CachedAll() {
+							if !job.Value {
+								web.Value.Note = "too early"
+							}
+						}
+						_, err = apps.Update(ctx, web)
+					}
+					return err
+				}
+			}
+		}
+	}
+	t.Setenv("HANDLERTEST_RUNS", "300")
+	handlertest.Converges(t, scenario(true))
+	wantReport(t, handlertest.Find(t, scenario(false)), "too early")
+	t.Setenv("HANDLERTEST", "late:the+job+controller#2=3s")
+	handlertest.Converges(t, scenario(true))
+}
+
+// What a handler writes while its cache lags does not mean that it never comes to rest.
+func TestWritesWhileTheCacheLags(t *testing.T) {
+	scenario := func(s scenario) {
+		apps := apps(s)
+		apps.Set("web", app{})
+		s.Start = func(p process) handler {
+			c := apps.Client(p)
+			return func(ctx context.Context, key string) error {
+				web, _ := c.Cached(key)
+				for n := 0; web.Value.Status == 0 && n < 1500 && web.Value.Spec == 0; n++ {
+					now, err := c.Get(ctx, key)
+					if err != nil {
+						return err
+					}
+					now.Value.Status++
+					if _, err = c.Update(ctx, now); err != nil {
+						return err
+					}
+					if web, _ = c.Cached(key); web.Value.Status > 0 {
+						break
+					}
+				}
+				return nil
+			}
+		}
+		s.Measure = func() any { return nil }
+	}
+	t.Setenv("HANDLERTEST", "lag:apps#1=10s")
+	handlertest.Converges(t, scenario)
+}
+
+// A known mistake that shows undisturbed hides nothing either.
+func TestAcceptUndisturbed(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "300")
+	scenario := func(s scenario) {
+		twoMistakes(s)
+		s.Check(func() error { return fmt.Errorf("the note is not translated") })
+		s.Accept("the note is not translated", "it will be")
+	}
+	report, log := handlertest.FindNamed(t, t.Name(), scenario)
+	wantReport(t, report, "the outcome differs")
+	wantReport(t, log, `runs had a failure that is accepted: "the note is not translated" (it will be)`)
+}
+
+// A handler that waits for room in a channel is stuck, and the report shows where.
+func TestFullChannel(t *testing.T) {
+	report := handlertest.Find(t, with(func(_ process, _ client) handler {
+		events := make(chan string, 1)
+		return func(context.Context, string) error {
+			events <- "one"
+			sendAnother(events)
+			return nil
+		}
+	}))
+	wantReport(t, report, "the handler waits", "for room in a channel", "record.NewFakeRecorder", "sendAnother")
+	if !strings.Contains(report, time.Hour.String()) {
+		t.Error(report)
+	}
+}
+
+func sendAnother(events chan<- string) { events <- "two" }
