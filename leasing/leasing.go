@@ -31,6 +31,27 @@ type Leaser[T comparable] interface {
 	Below() any
 }
 
+// Answerer is a [Leaser] that takes answers from the holder of a key alone. Fail, Forget of a key that the
+// caller holds, and the methods of this interface are answers: what the holder says of its call. After the
+// lease has ended an answer changes nothing, whether it is said late or arrives late, and whoever has the key
+// by then. An add is no answer: it always counts. Done follows each answer; if the process ends before it,
+// the queue does what the answer says. Package worker does all this.
+type Answerer[T comparable] interface {
+	Leaser[T]
+	// Succeed says that the call has succeeded. It forgets the key's failures, as Forget does.
+	Succeed(key T)
+	// Requeue says that the holder wants key again, with that priority, after the given time or at once unless
+	// that is positive. Failures are neither counted nor forgotten.
+	Requeue(key T, priority int, after time.Duration)
+	// HandBack says that key was not handled. It comes again as it came, at once and before all that is queued:
+	// with its priority and causes, and with no failure more or less.
+	HandBack(key T)
+	// Settle waits until the queue's server knows what the holders of this process have said. After a shutdown
+	// it also waits until this process's part in the queue has ended, if no key is held. If ctx ends first, it
+	// returns why the server does not answer, and the keys of whose Done it may not know: these may come again.
+	Settle(ctx context.Context) (unsettled []T, err error)
+}
+
 // Stats are further numbers of a queue that processes share. They stand in the Shared of [workqueue.Stats].
 type Stats struct {
 	// Outage reports that this process's last attempt to reach the server failed.

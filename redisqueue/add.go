@@ -28,11 +28,11 @@ func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 // It does not block. If several replicas add a key, the earliest time counts. Delays are rounded up to
 // microseconds. The key waits on the server, and any replica may get it. After shutdown AddAfter does
 // nothing, as Add.
-func (q *Queue[T]) AddAfter(item T, duration time.Duration) { q.put(item, delayed[T](duration)) }
+func (q *Queue[T]) AddAfter(item T, duration time.Duration) { q.put(item, q.delayed(item, duration)) }
 
 // AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
 func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Duration) error {
-	return q.confirm(ctx, item, delayed[T](duration))
+	return q.confirm(ctx, item, q.delayed(item, duration))
 }
 
 // maxPriority bounds priorities, so that places in the line stay exact.
@@ -46,17 +46,26 @@ const maxPriority = 1_000_000
 // priority. Priorities beyond a million count as a million. It does not block. After shutdown it does
 // nothing, as Add.
 func (q *Queue[T]) AddWithPriority(item T, priority int, delay time.Duration) {
-	priority = max(-maxPriority, min(priority, maxPriority))
 	q.put(item, func(s *shard[T], encoded string) opSeq {
-		if delay > 0 {
-			q.mu.totals.stats.Retries++
-		} else {
-			s.closeAddedLocked(encoded)
-			s.setEmptyLocked(false)
+		o := s.newAddPriorityLocked(encoded, priority, delay)
+		if q.leasedLocked(item) {
+			o.byHolder(noFence)
 		}
-		text := fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(delay))
-		return s.putLocked(newOp(codeAddPriority, text))
+		return s.putLocked(o)
 	})
+}
+
+// newAddPriorityLocked returns the operation of AddWithPriority, and prepares the shard for it.
+func (s *shard[T]) newAddPriorityLocked(encoded string, priority int, delay time.Duration) *op {
+	if delay > 0 {
+		s.q.mu.totals.stats.Retries++
+	} else {
+		s.closeAddedLocked(encoded)
+		s.setEmptyLocked(false)
+	}
+	priority = max(-maxPriority, min(priority, maxPriority))
+	text := fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(delay))
+	return newOp(codeAddPriority, text)
 }
 
 // PriorityOf returns the priority with which item was handed out, if a worker of this replica holds it. For
@@ -101,13 +110,21 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) opSeq 
 }
 
 // delayed returns the putter of an add with a delay.
-func delayed[T comparable](delay time.Duration) putter[T] {
+func (q *Queue[T]) delayed(item T, delay time.Duration) putter[T] {
 	return func(s *shard[T], encoded string) opSeq {
-		s.q.mu.totals.stats.Retries++
-		if delay <= 0 {
+		q.mu.totals.stats.Retries++
+		isLeased := q.leasedLocked(item)
+		if delay <= 0 && !isLeased {
 			return s.addLocked(encoded)
 		}
-		return s.putLocked(newOp(codeAddAfter, fmt.Sprintf("%016d%s", ceilMicros(delay), encoded)))
+		if delay <= 0 {
+			s.closeAddedLocked(encoded)
+		}
+		o := newOp(codeAddAfter, fmt.Sprintf("%016d%s", ceilMicros(delay), encoded))
+		if isLeased {
+			o.byHolder(noFence)
+		}
+		return s.putLocked(o)
 	}
 }
 

@@ -17,11 +17,11 @@ type shard[T comparable] struct {
 	q     *Queue[T]
 	names keyNames
 
-	buffer       buffer
-	senderRuns   bool   // the goroutine that runs send exists
-	callUnderWay bool   // it has taken a batch, and has not applied the reply
-	batches      uint64 // the number of the newest batch
-	allCounts    bool   // the next batch asks for all counts
+	buffer     buffer
+	senderRuns bool   // the goroutine that runs send exists
+	underWay   *batch // the one whose reply was not applied yet, or nil
+	batches    uint64 // the number of the newest batch
+	allCounts  bool   // the next batch asks for all counts
 
 	confirmations confirmations
 	session       session
@@ -157,9 +157,10 @@ func (s *shard[T]) nextBatch() *batch {
 		work = max(work, maxWork-16) // leaves room for a few adds, which find out whether the server is still full
 	}
 	b.ops, b.encoded = s.buffer.take(work, b.noAdds)
-	b.quits = s.session.abandoned || s.quitsLocked()
+	// What was said while the lease lived goes before an abandoned session quits: the server may still know it.
+	b.quits = s.session.abandoned && !s.buffer.hasAboutHeld() || s.quitsLocked()
 	s.setInCallLocked(want)
-	s.fetcher.woken, s.allCounts, s.callUnderWay = false, false, true
+	s.fetcher.woken, s.allCounts, s.underWay = false, false, b
 	return b
 }
 
@@ -208,7 +209,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	}
 	// Only now: while a call is under way, the server may hand out keys to the session, so expireLocked must
 	// not forget it.
-	s.callUnderWay = false
+	s.underWay = nil
 	if b.want > 0 {
 		q.kickAllLocked() // Other shards may serve the getters that this one has not served.
 	}
@@ -232,7 +233,7 @@ func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now t
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
 	// They are in the order of the operations that have one and were executed: see answer in operations.lua.
 	for _, o := range b.ops {
-		if o.answer != nil && len(r.answers) > 0 && !(r.full && o.code.isAdd()) {
+		if o.answer != nil && len(r.answers) > 0 && !(r.full && o.isAdd()) {
 			o.answer(r.answers[0], nil)
 			r.answers = r.answers[1:]
 		}

@@ -55,6 +55,7 @@ if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
 --   leaseChecked where the search for sessions without a lease goes on
 --   START_FULL_AT, RETRY_FULL_AT: see above
+--   ends:<session>  that it is ending: what it leaves behind is no loss
 local NUMBERS = {
 	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls', START_FULL_AT, RETRY_FULL_AT,
 }

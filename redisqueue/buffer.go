@@ -15,6 +15,9 @@ type op struct {
 	code code
 	text string // of codeAdd the key, of others the whole operation as operations.lua reads it
 	seq  opSeq
+	// fence is that of the hand-out that the operation is about: without that hand-out it means nothing. It is
+	// noFence for an add of a key that was held when it was added, and empty for all others.
+	fence string
 	// answer is called under the lock with the server's answer, or with why there will be none.
 	answer func(a answer, err error)
 	causes workqueue.Causes // of codeAdd: those of all adds that were merged into it
@@ -22,6 +25,16 @@ type op struct {
 }
 
 func newOp(c code, text string) *op { return &op{code: c, text: string(c) + text} }
+
+// noFence is the fence of an operation that may come late, and that a full server executes.
+const noFence = "0000000000000000"
+
+// isAdd reports whether a full server does not execute the operation. It executes what a worker says of its
+// key, in that order: the Done frees memory, and without the add before it the key would be lost.
+func (o *op) isAdd() bool { return o.fence == "" && o.code.isAdd() }
+
+// isAboutHeld reports whether the operation means nothing without the hand-out that it is about.
+func (o *op) isAboutHeld() bool { return o.fence != "" && o.fence != noFence }
 
 // buffer has the operations of a shard that were not sent yet, in the order of the calls.
 type buffer struct {
@@ -48,7 +61,7 @@ func (b *buffer) executed() opSeq {
 func (b *buffer) put(o *op) opSeq {
 	b.newest++
 	o.seq = b.newest
-	if o.code.isAdd() {
+	if o.isAdd() {
 		b.adds = append(b.adds, o)
 	} else {
 		b.others = append(b.others, o)
@@ -92,7 +105,11 @@ func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []any) {
 			delete(b.merging, o.text)
 		}
 		text := o.encode()
-		work += code(text[0]).work()
+		if kind := code(text[0]); kind != codeByHolder {
+			work += kind.work()
+		} else {
+			work += o.code.work()
+		}
 		size += len(text)
 		ops, encoded = append(ops, o), append(encoded, text)
 	}
@@ -103,7 +120,7 @@ func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []any) {
 func (b *buffer) putBack(ops []*op) {
 	var adds, others []*op
 	for _, o := range ops {
-		if !o.code.isAdd() {
+		if !o.isAdd() {
 			others = append(others, o)
 			continue
 		}
@@ -117,7 +134,7 @@ func (b *buffer) putBack(ops []*op) {
 
 // hasAboutHeld reports whether any operation is about a key that the session holds.
 func (b *buffer) hasAboutHeld() bool {
-	return slices.ContainsFunc(b.others, func(o *op) bool { return o.code.isAboutHeld() })
+	return slices.ContainsFunc(b.others, (*op).isAboutHeld)
 }
 
 // dropAboutHeld removes the operations about keys that the session holds, and returns how many Dones were
@@ -127,10 +144,10 @@ func (b *buffer) dropAboutHeld() (dones int) {
 		if o.code == codeDone {
 			dones++
 		}
-		if o.code == codeAddedAgain {
+		if o.isAboutHeld() && o.answer != nil {
 			o.answer(answer{}, leasing.ErrLost)
 		}
-		return o.code.isAboutHeld()
+		return o.isAboutHeld()
 	})
 	return dones
 }

@@ -174,7 +174,7 @@ const maxShards = 1024
 
 // format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to
 // work together.
-const format = 4
+const format = 5
 
 // settings are what batch.lua must know of the configuration, with times in microseconds.
 func (c *Config[T]) settings() string {

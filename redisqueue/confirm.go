@@ -80,7 +80,7 @@ func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
 		return err
 	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if q.mu.ending.over {
 		return workqueue.ErrShutDown
 	}

@@ -7,6 +7,9 @@
 --   processing+dirty    d<session><fence><added>                    44; e in place of d while all adds since the hand-out were quiet
 --                        2        13     29                         where each part begins
 --
+-- P, D and E are p, d and e of a hand-out that its worker has answered, so that only its Done is missing. If that does not come, the key is
+-- released as by Done when the lease ends: the answer says when it comes again.
+--
 -- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is a little more than its time, so
 -- that no two are equal. A <session> has 11 characters: it is one life of one replica, which holds keys while its lease
 -- lives.
@@ -48,7 +51,8 @@ local function isQueued(state) return state and #state == 16 end
 local function isClean(state) return state and #state == 28 end -- processing, and not added since
 local function isDirty(state) return state and #state == 44 end -- processing, and added since
 local function isHeld(state) return isClean(state) or isDirty(state) end
-local function isLoud(state) return sub(state, 1, 1) == 'd' end -- not all adds since the hand-out were quiet
+local function isLoud(state) return string.lower(sub(state, 1, 1)) == 'd' end -- not all adds since the hand-out were quiet
+local function isAnswered(state) return find(state, '^%u') end
 local function holderOf(state) return sub(state, 2, 12) end
 local function fenceOf(state) return sub(state, 13, 28) end
 local function addedOf(state) return sub(state, 29) end -- of a dirty key

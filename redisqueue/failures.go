@@ -3,11 +3,13 @@ package redisqueue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
 // AddRateLimited counts a failure of item and adds it after the delay that Backoff, Limit and Burst give.
@@ -26,10 +28,16 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 
 func (q *Queue[T]) addRateLimited(item T) putter[T] {
 	if limiter := q.limiter(); limiter != nil {
-		return delayed[T](limiter.When(item))
+		return q.delayed(item, limiter.When(item))
 	}
 	details := failDetails(workqueue.Failure{}, "", "")
-	return func(s *shard[T], encoded string) opSeq { return s.failLocked(item, encoded, details, nil) }
+	return func(s *shard[T], encoded string) opSeq {
+		o := s.newFailLocked(item, encoded, details, nil)
+		if q.leasedLocked(item) {
+			o.byHolder(noFence)
+		}
+		return s.putLocked(o)
+	}
 }
 
 // limiter returns the RateLimiter, nil without one, and when this replica has ended: it adds nothing then, so
@@ -52,12 +60,18 @@ func (q *Queue[T]) limiter() workqueue.TypedRateLimiter[T] {
 //
 // Fail waits for the server's answer until ctx ends, but for no longer than a second. Then it returns an
 // error, and what this replica expects: the count of the hand-out and this failure, and no Delay. The failure
-// is counted and item added, or given up, when the server is back. After shutdown Fail works as long as the
-// worker holds item: other replicas go on with it.
+// is counted and item added, or given up, when the server is back, unless the lease has ended there. After
+// shutdown Fail works as long as the worker holds item: other replicas go on with it.
+//
+// If the lease of item is lost, Fail changes nothing and returns [leasing.ErrLost].
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
 	encoded, s := q.locate(item)
 	failures, left := q.failuresOfHeld(item)
 	retry := predict(failures, left, f) // what Fail returns without an answer
+	if q.hasLost(item) {
+		retry.GivenUp = false // Whoever has the key now decides that.
+		return retry, leasing.ErrLost
+	}
 	limiter, flags, delay := q.limiter(), "", ""
 	switch {
 	case limiter == nil || retry.GivenUp: // Unless the server gives item up, it computes the delay.
@@ -69,8 +83,8 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	details, result := failDetails(f, flags, delay), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
 	// The server must get the failure even if ctx has already ended: otherwise item would not come again.
-	err := q.whileOpen(context.Background(), func() {
-		s.failLocked(item, encoded, details, func(a answer, err error) {
+	err := q.answer(item, encoded, s, func(s *shard[T], encoded string) *op {
+		return s.newFailLocked(item, encoded, details, func(a answer, err error) {
 			answered = workqueue.Retry{Attempt: a.n, Delay: a.left, Same: a.same, GivenUp: a.givenUp}
 			result <- err
 		})
@@ -80,8 +94,11 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	if err == nil {
 		err = q.wait(ctx, result)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		retry = answered
+	case errors.Is(err, leasing.ErrLost):
+		retry.GivenUp = false
 	}
 	if retry.GivenUp && limiter != nil {
 		limiter.Forget(item)
@@ -110,11 +127,15 @@ func failDetails(f workqueue.Failure, flags, delay string) string {
 		ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), cmp.Or(delay, "-"), reasonOf(f.Err))
 }
 
-// failLocked sends a failure. answered, unless nil, is called with the server's answer, under the lock.
-func (s *shard[T]) failLocked(item T, encoded, details string, answered func(answer, error)) opSeq {
+// newFailLocked returns the operation of a failure. answered, unless nil, is called with the server's answer,
+// under the lock.
+func (s *shard[T]) newFailLocked(item T, encoded, details string, answered func(answer, error)) *op {
 	held := s.q.mu.held[item]
 	o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, details))
 	o.answer = func(a answer, err error) {
+		if err == nil && a.late {
+			err = leasing.ErrLost
+		}
 		if err == nil && !a.givenUp {
 			s.q.mu.totals.stats.Retries++
 		}
@@ -128,7 +149,7 @@ func (s *shard[T]) failLocked(item T, encoded, details string, answered func(ans
 			answered(a, err)
 		}
 	}
-	return s.putLocked(o)
+	return o
 }
 
 // maxReason is how many bytes of an error are kept.
@@ -178,13 +199,19 @@ func (q *Queue[T]) forgetHeldLocked(item T) {
 
 // Forget forgets the failures of item, and that it was given up: the next failure counts as the first. It
 // does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) Forget(item T) {
-	if limiter := q.limiter(); limiter != nil {
+//
+// Of a key that a worker of this replica holds, Forget is what that worker says: after the lease is lost, it
+// does nothing.
+func (q *Queue[T]) Forget(item T) { q.forgetAs(codeForget, item) }
+
+func (q *Queue[T]) forgetAs(c code, item T) {
+	encoded, s := q.locate(item)
+	if limiter := q.limiter(); limiter != nil && !q.hasLost(item) {
 		limiter.Forget(item)
 	}
-	q.put(item, func(s *shard[T], encoded string) opSeq {
+	_ = q.answer(item, encoded, s, func(_ *shard[T], encoded string) *op {
 		q.forgetHeldLocked(item)
-		return s.putLocked(newOp(codeForget, encoded))
+		return newOp(c, encoded)
 	})
 }
 

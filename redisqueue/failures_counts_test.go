@@ -338,5 +338,7 @@ func (q *Queue[T]) addRateLimitedAfter(item T, atLeast time.Duration) {
 		return
 	}
 	details := failDetails(workqueue.Failure{AtLeast: atLeast}, "", "")
-	q.put(item, func(s *shard[T], encoded string) opSeq { return s.failLocked(item, encoded, details, nil) })
+	q.put(item, func(s *shard[T], encoded string) opSeq {
+		return s.putLocked(s.newFailLocked(item, encoded, details, nil))
+	})
 }

@@ -92,7 +92,11 @@ func (q *Queue[T]) Done(item T) {
 		q.mu.totals.info.LostDones++
 	} else {
 		s.session.held--
-		s.putLocked(aboutHeld(codeDone, h.handedOut))
+		ends := codeDone
+		if h.handsBack {
+			ends = codeHandBack
+		}
+		s.putLocked(aboutHeld(ends, h.handedOut))
 	}
 	if h.nextHandOut != nil {
 		s.session.held--

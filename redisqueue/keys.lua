@@ -5,6 +5,9 @@ local function queue(key, since)
 	newlyQueued[#newlyQueued + 1] = key
 end
 
+-- setMark sets the state of a held key: a letter, and what follows it. An answered key stays so.
+local function setMark(key, letter, rest) setState(key, (isAnswered(states[key]) and string.upper(letter) or letter) .. rest) end
+
 -- add queues a key or, if it is held, notes that it was added again. No priority means 0.
 local function add(key, isQuiet, priority)
 	local state = states[key]
@@ -13,13 +16,13 @@ local function add(key, isQuiet, priority)
 		queue(key, nowDigits)
 		changed = changed + 1
 	elseif isClean(state) then
-		setState(key, (isQuiet and 'e' or 'd') .. sub(state, 2) .. nowDigits)
+		setMark(key, isQuiet and 'e' or 'd', sub(state, 2) .. nowDigits)
 		dirty = dirty + 1
 		changed = changed + 1
 	else
 		hasEarlierAdd = true
 		if not isQuiet and isDirty(state) and not isLoud(state) then
-			setState(key, 'd' .. sub(state, 2))
+			setMark(key, 'd', sub(state, 2))
 		end
 	end
 	if priority or hasNotes then

@@ -43,11 +43,13 @@ func newSession() string {
 // hold is a key that a worker of this process has.
 type hold[T comparable] struct {
 	handedOut
-	shard  *shard[T]
-	began  time.Time // when the worker got it
-	lost   bool
-	added  chan struct{}             // closed when the key is added again; nil before AddedAgain
-	cancel []context.CancelCauseFunc // of the contexts that Lease has returned
+	shard *shard[T]
+	began time.Time // when the worker got it
+	lost  bool
+	// handsBack: HandBack was called, so Done gives the key back.
+	handsBack bool
+	added     chan struct{}             // closed when the key is added again; nil before AddedAgain
+	cancel    []context.CancelCauseFunc // of the contexts that Lease has returned
 	// nextHandOut is the same key, handed out to this process again before its Done: after its lease was lost,
 	// or because the server has lost the first hand-out. Two workers of one process never have the same key.
 	nextHandOut *handedOut
@@ -103,7 +105,7 @@ func (s *shard[T]) expireLocked(now time.Time) {
 	if s.session.leaseFrom.IsZero() || s.session.abandoned || now.Before(s.expiresAtLocked()) {
 		return
 	}
-	if s.session.held == 0 && !s.buffer.hasAboutHeld() && !s.callUnderWay {
+	if s.session.held == 0 && !s.buffer.hasAboutHeld() && s.underWay == nil {
 		s.endSessionLocked() // It holds nothing, so the server need not hear of it.
 	} else {
 		s.session.abandoned, s.session.quitsAt = true, now
@@ -156,7 +158,7 @@ var errAnswerLost = errors.New("redisqueue: the server has done it, but its answ
 // ended. The answers are lost, and are not asked for again: a second Remove could remove a later add.
 func (s *shard[T]) goneLocked(b *batch, r *reply) {
 	b.ops = slices.DeleteFunc(b.ops, func(o *op) bool {
-		isDone := !(r.full && o.code.isAdd())
+		isDone := !(r.full && o.isAdd())
 		if isDone && o.answer != nil {
 			o.answer(answer{}, errAnswerLost)
 		}

@@ -14,7 +14,7 @@ import (
 var (
 	_ workqueue.ExtendedRateLimiting[string] = (*Queue[string])(nil)
 	_ operate.Operable[string]               = (*Queue[string])(nil)
-	_ leasing.Leaser[string]                 = (*Queue[string])(nil)
+	_ leasing.Answerer[string]               = (*Queue[string])(nil)
 )
 
 // DropQueued returns nil: other replicas handle the keys.

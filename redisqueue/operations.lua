@@ -9,6 +9,7 @@ local ADD_AFTER = 'L' --         delay in microseconds, key
 local ADD_PRIORITY = 'P' --      length of the key, key, priority, blank, delay
 local FAIL = 'F' --              length of the key, key, what fail describes    * see fail
 local FORGET = 'f' --            key
+local SUCCEED = 'g' --           key; FORGET as an answer
 local NUM_REQUEUES = 'n' --      key                                            * the failures, and what is left of the delay
 local DONE = 'D' --              fence, key
 local HAND_BACK = 'B' --         fence, key
@@ -21,21 +22,28 @@ local REQUEUE_SET_ASIDE = 's' -- key                                            
 local DROP_SET_ASIDE = 'v' --    key                                            *
 local PAUSE = 'p' --             microseconds, 0 to resume, blank, name of the replica
 local IDENTIFY = 'i' --          name of the replica
+local ENDS = 'e' --              nothing: the session is ending, and takes no more keys
 local QUIT = 'q' --              nothing: the session ends, and reclaim.lua puts its keys back
-local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these; the replica sends them again.
+local BY_HOLDER = 'H' --         fence, another operation: an answer of the key's holder, or with NO_FENCE an add of a held key
+local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these, unless they are BY_HOLDER; the replica sends them again.
+local NO_FENCE = '0000000000000000'
 
 local codes, keys, arguments, details = {}, {}, {}, {}
+local fences = {} -- of operations that are BY_HOLDER
 for i = FIRST_OP, #ARGV do
-	local code, key, argument, detail = sub(ARGV[i], 1, 1), sub(ARGV[i], 2), nil, nil
+	local code, key, argument, detail, itsFence = sub(ARGV[i], 1, 1), sub(ARGV[i], 2), nil, nil, nil
+	if code == BY_HOLDER then
+		itsFence, code, key = sub(key, 1, 16), sub(key, 17, 17), sub(key, 18)
+	end
 	if byte(code) < 97 then -- a capital letter
 		argument, key = sub(key, 1, 16), sub(key, 17)
 	end
 	if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
 		detail, key = sub(key, argument + 1), sub(key, 1, argument)
 	end
-	if not (isFull and find(ADDS, code, 1, true)) then
-		local n = #codes + 1
-		codes[n], keys[n], arguments[n], details[n] = code, key, argument, detail -- PAUSE, IDENTIFY and QUIT have something else for a key.
+	if itsFence or not (isFull and find(ADDS, code, 1, true)) then
+		local n = #codes + 1 -- PAUSE, IDENTIFY, ENDS and QUIT have something else for a key.
+		codes[n], keys[n], arguments[n], details[n], fences[n] = code, key, argument, detail, itsFence ~= NO_FENCE and itsFence
 	end
 end
 
@@ -74,8 +82,11 @@ loadStates(keys)
 -- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11 % of a batch of one key.
 for i, code in ipairs(codes) do
 	local key, state = keys[i], states[keys[i]]
-	local isItsHolder = arguments[i] and state and fenceOf(state) == arguments[i] -- Fences are unique, so the session need not be compared.
-	if code == ADD then
+	local itsFence = fences[i] or arguments[i]
+	local isItsHolder = itsFence and state and fenceOf(state) == itsFence -- Fences are unique, so the session need not be compared.
+	if fences[i] and not isItsHolder then -- The hand-out is over.
+		if code == FAIL then answer(0, 0, 'l') end
+	elseif code == ADD then
 		add(key)
 	elseif code == DONE then
 		if hasTroubles then -- A process that has called Done has survived the key.
@@ -110,7 +121,7 @@ for i, code in ipairs(codes) do
 	elseif code == FAIL then
 		raiseErrorsNow()
 		answer(fail(key, details[i]))
-	elseif code == FORGET then
+	elseif code == FORGET or code == SUCCEED then
 		forget(key)
 	elseif code == NUM_REQUEUES then
 		answer(failuresOf(key))
@@ -123,7 +134,7 @@ for i, code in ipairs(codes) do
 			setState(key, false)
 			call('ZREM', LINE, key)
 		elseif isDirty(state) then
-			setState(key, 'p' .. sub(state, 2, 28))
+			setMark(key, 'p', sub(state, 2, 28))
 			dirty = dirty - 1
 		end
 		forgetNextNotes(key)
@@ -154,10 +165,15 @@ for i, code in ipairs(codes) do
 		end
 	elseif code == IDENTIFY then
 		call('HSET', META, 'name:' .. session, key)
+	elseif code == ENDS then
+		call('HSET', META, 'ends:' .. session, 1)
 	elseif code == QUIT then
 		leaseEnds, leavesSleepers = -1, true
 		call('ZADD', LEASES, leaseEnds, session)
 		wake(session) -- ends its blocking read
+	end
+	if fences[i] and isItsHolder and code ~= FORGET then -- It is an answer.
+		setState(key, string.upper(sub(states[key], 1, 1)) .. sub(states[key], 2))
 	end
 end
 end

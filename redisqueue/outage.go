@@ -154,7 +154,7 @@ func (s *shard[T]) noteFullLocked(b *batch, r *reply, now time.Time) (drop bool)
 		s.server.fullSince = now
 	}
 	// DeleteFunc overwrites b.ops, which nothing reads any more.
-	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() })
+	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.isAdd() })
 	if len(refused) == 0 {
 		return false // The next add finds out whether there is room by now.
 	}

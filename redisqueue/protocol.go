@@ -79,6 +79,7 @@ const (
 	codeAddPriority     code = 'P'
 	codeFail            code = 'F'
 	codeForget          code = 'f'
+	codeSucceed         code = 'g' // codeForget, as an answer
 	codeNumRequeues     code = 'n'
 	codeDone            code = 'D'
 	codeHandBack        code = 'B'
@@ -91,18 +92,15 @@ const (
 	codeDropSetAside    code = 'v'
 	codePause           code = 'p'
 	codeIdentify        code = 'i'
+	codeEnds            code = 'e'
 	codeQuit            code = 'q'
+
+	codeByHolder code = 'H' // before another operation: see byHolder
 )
 
-// isAdd reports whether a full server does not execute the operation.
+// isAdd reports whether a full server does not execute the operation, unless the key's holder says it.
 func (c code) isAdd() bool {
 	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeAddPriority || c == codeFail
-}
-
-// isAboutHeld reports whether the operation is about a key that the session holds: without that session it
-// means nothing.
-func (c code) isAboutHeld() bool {
-	return c == codeDone || c == codeHandBack || c == codeSetAside || c == codeAddedAgain
 }
 
 // work is how much the operation costs the server, in adds.
@@ -110,7 +108,7 @@ func (c code) work() int {
 	switch c {
 	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues:
 		return 1
-	case codeAddWhy, codeAddAfter, codeForget:
+	case codeAddWhy, codeAddAfter, codeForget, codeSucceed:
 		return 2
 	}
 	return 6
@@ -118,7 +116,14 @@ func (c code) work() int {
 
 // aboutHeld returns an operation on a key that is held.
 func aboutHeld(c code, key handedOut) *op {
-	return &op{code: c, text: string(c) + key.fence + key.encoded}
+	return &op{code: c, text: string(c) + key.fence + key.encoded, fence: key.fence}
+}
+
+// byHolder makes o an operation that the server executes only while the hand-out with that fence lasts, and
+// also if its memory is full. With noFence only the latter.
+func (o *op) byHolder(fence string) *op {
+	o.text, o.fence = string(codeByHolder)+fence+o.text, fence
+	return o
 }
 
 // argv is what batch.lua gets as ARGV. The comments there give its order and what the flags mean.
@@ -166,6 +171,7 @@ type answer struct {
 	left    time.Duration // of the delay of the last failure
 	same    bool          // of codeFail, see workqueue.Retry
 	givenUp bool
+	late    bool // the hand-out was over, and nothing was done
 }
 
 // parsePausedBy splits the field of META with that name. If another program has written it, at is zero.
@@ -233,6 +239,7 @@ func parseReply(text string) (*reply, error) {
 			a := answer{n: int(p.number()), left: fromMicros(p.number())}
 			what := p.word()
 			a.same, a.givenUp = strings.Contains(what, "s"), strings.Contains(what, "g")
+			a.late = strings.Contains(what, "l")
 			r.answers = append(r.answers, a)
 		case "k":
 			n := int(p.number())

@@ -240,6 +240,11 @@ func (q *Queue[T]) stopLocked() {
 		close(g)
 	}
 	q.mu.getters = nil
+	for _, s := range q.shards {
+		if s.session.held > 0 {
+			s.putLocked(newOp(codeEnds, ""))
+		}
+	}
 	q.endLocked()
 }
 
@@ -290,7 +295,7 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 		e.dropped = e.dropped || len(unsent) > 0
 	}
 	for _, o := range unsent {
-		if o.code.isAdd() {
+		if o.code.isAdd() && !o.isAboutHeld() { // Without its answer a held key comes again.
 			s.q.mu.totals.stats.Dropped++
 		}
 		if o.answer != nil {

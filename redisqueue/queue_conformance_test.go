@@ -182,7 +182,7 @@ func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) er
 			}
 		}
 		for key, state := range states {
-			switch {
+			switch state = strings.ToLower(state[:1]) + state[1:]; {
 			case state[0] == 'p' || state[0] == 'd' || state[0] == 'e':
 				if state[0] != 'p' {
 					again--

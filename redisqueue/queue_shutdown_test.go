@@ -54,7 +54,7 @@ func waitForCall(t testing.TB, q *Queue[string]) {
 	waitUntil(t, func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return q.shards[0].callUnderWay
+		return q.shards[0].underWay != nil
 	})
 }
 
@@ -327,7 +327,7 @@ func TestQuitsAfterMargin(t *testing.T) {
 		t.Errorf("the session does not quit %v after its handlers' contexts have ended", margin)
 	}
 	shard.session = session{id: "bbbbbbbbbbb", leaseFrom: now.Add(-q.config.Lease)}
-	shard.callUnderWay = true
+	shard.underWay = new(batch)
 	shard.expireLocked(now)
 	if !shard.session.abandoned || !shard.hasWorkLocked(now) {
 		t.Error("a session that holds nothing does not quit at once")

@@ -16,14 +16,17 @@ local function doChores()
 	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
 	for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do
 		raiseErrorsNow() -- Lost leases are counted.
-		local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
+		local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0 or call('HGET', META, 'ends:' .. dead)
 		local lastBatch = call('HGET', BATCHES, dead) or ''
 		local itsKeys, areAll = readSome(keysLeft, keysHeldBy(dead))
 		loadStates(itsKeys)
 		for _, key in ipairs(itsKeys) do
 			local state = states[key] -- false if this batch has released it, or the server has lost it
 			released[#released + 1] = dead .. key
-			if isHeldBy(dead, state) then
+			if isHeldBy(dead, state) and isAnswered(state) then -- Its process has survived the call.
+				call('HDEL', TROUBLES, LOSSES .. key)
+				release(dead, key, state, true)
+			elseif isHeldBy(dead, state) then
 				(hasQuit and takeBack or lose)(dead, key, state)
 			elseif not state and not touched[key] then
 				add(key)
@@ -36,7 +39,7 @@ local function doChores()
 		end
 		call('ZREM', LEASES, dead)
 		call('SREM', SLEEPERS, dead)
-		call('HDEL', META, 'name:' .. dead)
+		call('HDEL', META, 'name:' .. dead, 'ends:' .. dead)
 		call('ZADD', GONE, whole(leaseClock + math.max(10 * lease, 3600000000)), dead)
 		local lastSeq = string.match(lastBatch, '^%d+')
 		if lastSeq then

@@ -84,7 +84,7 @@ func parseState[T comparable](k *KeyInfo[T], state string, p *rowParser) {
 	case 16:
 		k.State, k.Since = workqueue.KeyQueued, p.at(text.digits(16))
 	default:
-		kind, session := text.take(1), text.take(11)
+		kind, session := strings.ToLower(text.take(1)), text.take(11)
 		k.State, k.Again = workqueue.KeyProcessing, kind != "p"
 		k.Holder, k.Fence = cmp.Or(k.Holder, session), text.digits(16)
 		k.Since = p.at(k.Fence)

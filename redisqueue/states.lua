@@ -12,8 +12,8 @@ local results = {} -- what follows the numbers in the reply
 
 -- makesSense reports whether the queue itself has written a state.
 local function makesSense(state)
-	return isQueued(state) and find(state, '^%d+$') or isClean(state) and find(state, '^p...........%d+$') or
-		isDirty(state) and find(state, '^[de]...........%d+$')
+	return isQueued(state) and find(state, '^%d+$') or isClean(state) and find(state, '^[pP]...........%d+$') or
+		isDirty(state) and find(state, '^[deDE]...........%d+$')
 end
 
 local function setState(key, state)

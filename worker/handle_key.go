@@ -48,6 +48,10 @@ func (p *Pool[T]) giveBack(c *Tracked[T]) {
 	key := c.result.Key
 	var causes workqueue.Causes
 	p.listIfPanics(c, &p.mu.undone.notStarted, func() {
+		if p.tracker.answers != nil {
+			p.tracker.answers.HandBack(key)
+			return
+		}
 		causes = p.queue.Causes(key)
 		p.addAfter(key, c.priority, 0)
 	})
@@ -98,7 +102,11 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 		p.addAgain(c)
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextForget:
-		p.queue.Forget(r.Key)
+		if p.tracker.answers != nil {
+			p.tracker.answers.Succeed(r.Key)
+		} else {
+			p.queue.Forget(r.Key)
+		}
 	case NextHold:
 		p.addAgain(c)
 	case NextInterrupted:
@@ -122,9 +130,12 @@ func (p *Pool[T]) addAgain(c *Tracked[T]) {
 }
 
 func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
-	if p.tracker.priorities != nil {
+	switch {
+	case p.tracker.answers != nil:
+		p.tracker.answers.Requeue(key, priority, after)
+	case p.tracker.priorities != nil:
 		p.tracker.priorities.AddWithPriority(key, priority, after)
-	} else {
+	default:
 		p.queue.AddAfter(key, after)
 	}
 }

@@ -14,7 +14,8 @@ import (
 // somebody else has shut the queue down, or the queue or its limiter has panicked when a key was added or its
 // failure counted. That panic ends the pool, and the key may not be in the queue.
 type Left[T comparable] struct {
-	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
+	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned. Over
+	// a [leasing.Answerer] they are also those of whose end the queue's server has not been told in time.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that came too late to be started, then those that were queued, in their order,
 	// and then those whose handler, after the shutdown, asked for them again at once or returned [Hold].

@@ -195,6 +195,7 @@ func (p *Pool[T]) endQueue() {
 			p.tracker.catchPanic(func() { queued = p.queue.DropQueued() })
 		}
 	}
+	unfinished = append(unfinished, p.settleAnswers()...)
 	left := p.leftUndone(unfinished, queued)
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
 	if left.Empty() {
@@ -209,6 +210,24 @@ func (p *Pool[T]) endQueue() {
 	if p.options.OnLeft != nil {
 		_ = p.tracker.onOwnGoroutine(func() error { p.options.OnLeft(left); return nil })
 	}
+}
+
+// settleAnswers waits until the queue's server knows what the calls have said, for as long as Run waits for
+// handlers, on the real clock. It returns the keys whose end the server may not know.
+func (p *Pool[T]) settleAnswers() (unsettled []T) {
+	if p.tracker.answers == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), max(p.options.CancelGrace, endPatience))
+	defer cancel()
+	p.tracker.catchPanic(func() {
+		var err error
+		if unsettled, err = p.tracker.answers.Settle(ctx); err != nil {
+			p.tracker.log(ctx, slog.LevelWarn, "The queue's server may not know how the last calls have ended",
+				"err", err, "keys", len(unsettled))
+		}
+	})
+	return unsettled
 }
 
 // leftBehind returns the keys of the handlers that are left behind. It first waits for the other workers:

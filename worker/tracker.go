@@ -52,6 +52,7 @@ type Tracker[T comparable] struct {
 	queue         workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
 	priorities    operate.Operable[T]                     // raw, or nil if it has none
 	leaser        leasing.Leaser[T]                       // raw, or nil
+	answers       leasing.Answerer[T]                     // raw, or nil
 	knowsAllKeys  bool                                    // raw is Extended by itself
 	knowsAddTimes bool                                    // the queue has metrics, and says when keys were added
 	queueName     string
@@ -123,6 +124,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 		_, t.knowsAllKeys = queue.(workqueue.Extended[T])
 		t.priorities, _ = queue.(operate.Operable[T])
 		t.leaser, _ = queue.(leasing.Leaser[T])
+		t.answers, _ = queue.(leasing.Answerer[T])
 		stats := t.queue.Stats()
 		t.knowsAddTimes, t.queueName = stats.Latency != nil, stats.Name
 		t.options.Name = cmp.Or(t.options.Name, stats.Name)
