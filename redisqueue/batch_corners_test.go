@@ -163,7 +163,7 @@ func TestFailureIsSentAgain(t *testing.T) {
 // Who asks whether a key was added again does not wait for an answer when its lease is lost.
 func TestLostQuestion(t *testing.T) {
 	b, answered := buffer{merging: make(map[string]*op)}, false
-	ask := newOp(codeAddedAgain, "x")
+	ask := aboutHeld(codeAddedAgain, handedOut{encoded: "x", fence: "1"})
 	ask.answer = func(answer, error) { answered = true }
 	b.put(ask)
 	if b.dropAboutHeld(); !answered {

@@ -3,6 +3,7 @@ package redisqueue
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"time"
 
@@ -17,17 +18,26 @@ type health struct {
 }
 
 // untilAnswered calls ask until it succeeds, and returns true. It gives up and returns false in a tool when
-// the server refuses, and otherwise only after a shutdown: when no key is held and a lease has passed.
+// the server refuses, and otherwise only after a shutdown: when no key is held and a lease has passed, or at
+// once if the program has closed the client, which is no outage.
 func (s *shard[T]) untilAnswered(ask func() error) bool {
 	q, began := s.q, time.Now()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	// After an outage the server counts on with its leases, so a replica has half of one to come back.
+	longest := min(time.Second, q.config.Lease/8)
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, longest) {
 		err := ask()
 		if err == nil {
 			return true
 		}
 		q.mu.Lock()
-		s.noteFailureLocked(err)
+		isClosing := q.mu.ending.stopping && (errors.Is(err, redis.ErrClosed) || errors.Is(err, net.ErrClosed))
+		if !isClosing {
+			s.noteFailureLocked(err)
+		}
 		q.unlock()
+		if isClosing && errors.Is(err, redis.ErrClosed) {
+			return false
+		}
 		q.sleep(pause)
 		q.mu.Lock()
 		isRefused := isAnswer(err) || errors.Is(err, ErrIncompatible)

@@ -293,6 +293,10 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 	if e.stopping {
 		err = workqueue.ErrShutDown
 		e.dropped = e.dropped || len(unsent) > 0
+		if len(unsent) > 0 {
+			s.q.reportLocked("The queue has ended, and its server has not received everything",
+				fmt.Errorf("%w: %d operations", ErrNotSent, len(unsent)))
+		}
 	}
 	for _, o := range unsent {
 		if o.code.isAdd() && !o.isAboutHeld() { // Without its answer a held key comes again.
