@@ -29,15 +29,6 @@ local function forgetFailures(key)
 	call('ZREM', FAILURES, key)
 end
 
--- dropRetry takes a key out of the waiting ones if it waits for the delay of its last failure.
-local function dropRetry(key)
-	local due = call('ZSCORE', DELAYS, key)
-	if due and due == call('ZSCORE', RETRIES, key) then
-		call('ZREM', DELAYS, key)
-		setPriority(WAITING_PRIORITY, key, 0)
-	end
-end
-
 -- forget forgets the failures of a key, and that it was given up.
 local function forget(key)
 	forgetFailures(key)
@@ -91,7 +82,6 @@ local function fail(key, details)
 	maxRetries = tonumber(maxRetries)
 	if find(flags, 't', 1, true) or maxRetries ~= 0 and attempt > maxRetries then
 		giveUp(key, attempt, reason)
-		dropRetry(key)
 		forgetFailures(key)
 		return attempt, 0, same and 'sg' or 'g'
 	end
