@@ -30,14 +30,14 @@ func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.Pass
 	if c == nil {
 		c = clock.RealClock{}
 	}
-	return &bucketRateLimiter[T]{limiter: limiter, clock: c, waiting: expiring.New[T](c)}
+	return &bucketRateLimiter[T]{limiter: limiter, clock: c, waiting: expiring.New[T, struct{}](c)}
 }
 
 type bucketRateLimiter[T comparable] struct {
 	limiter *rate.Limiter
 	clock   clock.PassiveClock
 	// waiting has the keys that wait for their tokens. Each expires when its token is there.
-	waiting expiring.Keys[T]
+	waiting expiring.Keys[T, struct{}]
 }
 
 func (r *bucketRateLimiter[T]) When(item T) time.Duration {
@@ -85,7 +85,7 @@ func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c 
 		interval = min(interval, math.Round(float64(time.Second)/float64(limit)))
 	}
 	room := min(interval*float64(burst), float64(expiring.Horizon))
-	r := &itemBucketRateLimiter[T]{time.Duration(interval), time.Duration(room), burst, expiring.New[T](c)}
+	r := &itemBucketRateLimiter[T]{time.Duration(interval), time.Duration(room), burst, expiring.New[T, uint32](c)}
 	r.keys.AdvanceLocked()
 	return r
 }
@@ -95,7 +95,7 @@ type itemBucketRateLimiter[T comparable] struct {
 	burst          int
 
 	// keys expire when their buckets are full, and count the tokens that were taken before.
-	keys expiring.Keys[T]
+	keys expiring.Keys[T, uint32]
 }
 
 func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
@@ -112,10 +112,10 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	r.keys.TickLocked()
 	s, v, full := r.keys.FindOrInsertLocked(h, item)
 	full = dueloop.AddSaturated(full, r.interval)
-	v.Count = min(v.Count+1, math.MaxInt32)
+	*v = min(*v+1, math.MaxInt32)
 	r.keys.SetLifeLocked(s, full-r.keys.Now)
 	switch {
-	case int(v.Count) <= r.burst:
+	case int(*v) <= r.burst:
 		return 0
 	case full == expiring.Forever:
 		return expiring.Forever

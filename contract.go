@@ -10,6 +10,9 @@ import (
 // This file is the contract beyond client-go's interfaces: what every queue has (Extended), and a rate-limiting
 // queue (ExtendedRateLimiting). Package operate has what operators do with a queue, and package leasing what
 // processes share. No queue has other interfaces.
+//
+// All four can get further methods. So only a type that embeds one of them, or Unimplemented, implements them:
+// then a method that is added later is inherited, from the queue below or with its default.
 
 // ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
 // ShutDownContext when a call of ShutDown ended its wait before everything was finished.
@@ -19,8 +22,16 @@ var ErrShutDown = errors.New("workqueue: queue is shut down")
 // implements it, at every layer and behind every wrapper, and [Extend] makes one of any other:
 //
 //	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
+//
+// A queue of yours implements it by embedding an Extended, of which it overrides what it changes. One that has a
+// Get of its own needs a GetContext and a Next, too.
 type Extended[T comparable] interface {
 	TypedInterface[T]
+	// mustEmbed keeps types that embed nothing of this package from implementing the interface.
+	mustEmbed(T)
+
+	// Next is GetContext that also returns what the queue knows of the key at that moment.
+	Next(ctx context.Context) (HandOut[T], error)
 	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and returns
 	// ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx is nil.
 	GetContext(ctx context.Context) (item T, err error)
@@ -81,21 +92,50 @@ type ExtendedRateLimiting[T comparable] interface {
 	// what this process knows; the server gets the failure and the key when it is back. Queues in memory ignore
 	// ctx.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
-	// Failures returns how many calls for key have failed in a row, by Fail, and what is left of the delay
-	// after the last: zero for a key that has not failed, was forgotten, removed or given up. A call for a
-	// held key is attempt n+1, or n if it fails before the delay is over. It is cheap while nothing fails.
-	Failures(key T) (n int, left time.Duration)
+	// Failures returns what the queue knows of the calls for key that have failed in a row, by Fail: zero for a
+	// key that has not failed, was forgotten, removed or given up. It is cheap while nothing fails.
+	Failures(key T) Failures
+}
+
+// HandOut is a key that a worker has got, with what the queue knew when it handed the key out.
+type HandOut[T comparable] struct {
+	Key T
+	// Failures are those of the calls for Key before this one. With Left the call comes early, before the delay
+	// after the last failure has passed: it is attempt Count, and otherwise Count+1.
+	Failures Failures
+	// Priority is zero in a queue without priorities.
+	Priority int
+	// AddedAt is when Key was first added or came due since its last hand-out: zero without metrics, or if the
+	// queue does not know.
+	AddedAt time.Time
+	// HasCauses reports that Causes returns some.
+	HasCauses bool
+}
+
+// Failures are the calls for a key that have failed in a row. Zero means that the last one has not failed.
+type Failures struct {
+	// Count is how many there are. What fails before the delay of the failure before it has passed is the same.
+	Count int
+	// Left is what is left of the delay after the last.
+	Left time.Duration
+	// Since is when the first of them failed.
+	Since time.Time
+	// Err is the text of the latest error, up to 512 bytes of it.
+	Err string
 }
 
 // Failure is a call that has failed, for Fail of [ExtendedRateLimiting].
 type Failure struct {
-	// Err is why. Queues that keep given-up keys keep its text.
+	// Err is why. The queue keeps its text as long as it counts the failure: see [Failures].
 	Err error
 	// AtLeast is the shortest time until the key comes again, as for a server that says how long to stay away.
 	AtLeast time.Duration
 	// MaxRetries is how many failures in a row are retried. Zero means all, a negative number none.
 	MaxRetries int
-	// Terminal gives the key up now, whatever MaxRetries is.
+	// RetryFor gives the key up at its first failure after it has been failing for longer than that. Zero means
+	// no limit.
+	RetryFor time.Duration
+	// Terminal gives the key up now, whatever MaxRetries and RetryFor are.
 	Terminal bool
 }
 
@@ -111,3 +151,9 @@ type Retry struct {
 	// GivenUp reports that this failure does not bring the key again.
 	GivenUp bool
 }
+
+// Unimplemented is embedded by queues that implement [Extended] or [ExtendedRateLimiting] method by method, as
+// those of package priorityqueue. It has the default of each method that is added to them after v1.
+type Unimplemented[T comparable] struct{}
+
+func (Unimplemented[T]) mustEmbed(T) {}

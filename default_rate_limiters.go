@@ -27,6 +27,16 @@ type TypedRateLimiter[T comparable] interface {
 	NumRequeues(item T) int
 }
 
+// DelayLimiter is a [TypedRateLimiter] for queues that count failures themselves, as Fail of
+// [ExtendedRateLimiting] does. The limiters of this package that count are. Another limiter is asked by When,
+// once for each new failure.
+type DelayLimiter[T comparable] interface {
+	TypedRateLimiter[T]
+	// Delay returns how long item waits after its n-th failure in a row, the first of which is 1. It counts
+	// nothing for item. It may be called by many goroutines at once, and holds no lock while foreign code runs.
+	Delay(item T, n int) time.Duration
+}
+
 // RequeueLister is a [TypedRateLimiter] that lists the keys that keep failing, for a queue's Snapshot. The
 // limiters of this package do so, and those that ask other limiters pass on their lists.
 type RequeueLister[T comparable] interface {
@@ -105,7 +115,12 @@ func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 
 // When counts a failure of item and returns how long it must wait.
 func (r *TypedItemExponentialFailureRateLimiter[T]) When(item T) time.Duration {
-	return doubled(r.baseDelay, r.increment(item)-1, r.maxDelay)
+	return r.Delay(item, r.increment(item))
+}
+
+// Delay returns how long an item waits after its n-th failure: see [DelayLimiter].
+func (r *TypedItemExponentialFailureRateLimiter[T]) Delay(_ T, n int) time.Duration {
+	return doubled(r.baseDelay, max(n, 1)-1, r.maxDelay)
 }
 
 // doubled returns base, times doubled, but no more than limit and nothing negative.
@@ -145,7 +160,12 @@ func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Dur
 
 // When counts a failure of item and returns how long it must wait.
 func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
-	if r.increment(item) <= r.maxFastAttempts {
+	return r.Delay(item, r.increment(item))
+}
+
+// Delay returns how long an item waits after its n-th failure: see [DelayLimiter].
+func (r *TypedItemFastSlowRateLimiter[T]) Delay(_ T, n int) time.Duration {
+	if n <= r.maxFastAttempts {
 		return max(r.fastDelay, 0)
 	}
 	return max(r.slowDelay, 0)
@@ -157,12 +177,8 @@ type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 // TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the
 // largest of their numbers of requeues. A token bucket gives a token also for a key that another limiter
 // delays for longer, so more keys than its burst may come at once. Its zero value never delays.
-//
-// Asked about a failure that one of the limiters knows already, as those of [NewTypedItemBackoffRateLimiter]
-// do, it asks none, and returns what is left of the longest delay.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
-	keepers  []delayKeeper[T] // those of limiters that are
 }
 
 // Deprecated: Use NewTypedMaxOfRateLimiter.
@@ -172,43 +188,24 @@ func NewMaxOfRateLimiter(limiters ...TypedRateLimiter[any]) RateLimiter {
 
 // NewTypedMaxOfRateLimiter returns a [TypedMaxOfRateLimiter] of limiters.
 func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) TypedRateLimiter[T] {
-	r := &TypedMaxOfRateLimiter[T]{limiters: limiters}
-	for _, limiter := range limiters {
-		if k, ok := limiter.(delayKeeper[T]); ok {
-			r.keepers = append(r.keepers, k)
-		}
-	}
-	return r
+	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
 }
 
 // When asks all limiters and returns the longest delay.
-func (r *TypedMaxOfRateLimiter[T]) When(item T) time.Duration {
-	if left := r.delayLeft(item); left > 0 {
-		return left
-	}
-	return r.WhenNew(item, failures.IsNew{})
-}
-
-// WhenNew is When for a queue of this module that knows that the failure is a new one.
-func (r *TypedMaxOfRateLimiter[T]) WhenNew(item T, _ failures.IsNew) (longest time.Duration) {
+func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	for _, limiter := range r.limiters {
-		longest = max(longest, failures.Ask(limiter, item))
+		longest = max(longest, limiter.When(item))
 	}
-	r.setDelay(item, longest)
 	return longest
 }
 
-func (r *TypedMaxOfRateLimiter[T]) delayLeft(item T) (left time.Duration) {
-	for _, k := range r.keepers {
-		left = max(left, k.delayLeft(item))
+// Delay returns the longest delay after the n-th failure of item: see [DelayLimiter]. A limiter that is none is
+// asked by When.
+func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) {
+	for _, limiter := range r.limiters {
+		longest = max(longest, failures.Ask(limiter, item, n))
 	}
-	return left
-}
-
-func (r *TypedMaxOfRateLimiter[T]) setDelay(item T, delay time.Duration) {
-	for _, k := range r.keepers {
-		k.setDelay(item, delay)
-	}
+	return longest
 }
 
 // NumRequeues returns the largest number that a limiter returns.
@@ -253,33 +250,17 @@ func NewTypedWithMaxWaitRateLimiter[T comparable](limiter TypedRateLimiter[T], m
 
 // When returns the other limiter's delay, or maxDelay if that is less.
 func (w TypedWithMaxWaitRateLimiter[T]) When(item T) time.Duration {
-	return w.cut(item, w.limiter.When(item))
+	return w.cut(w.limiter.When(item))
 }
 
-// WhenNew is When for a queue of this module that knows that the failure is a new one.
-func (w TypedWithMaxWaitRateLimiter[T]) WhenNew(item T, _ failures.IsNew) time.Duration {
-	return w.cut(item, failures.Ask(w.limiter, item))
+// Delay returns the other limiter's delay after the n-th failure of item, or maxDelay if that is less: see
+// [DelayLimiter]. A limiter that is none is asked by When.
+func (w TypedWithMaxWaitRateLimiter[T]) Delay(item T, n int) time.Duration {
+	return w.cut(failures.Ask(w.limiter, item, n))
 }
 
-func (w TypedWithMaxWaitRateLimiter[T]) cut(item T, asked time.Duration) time.Duration {
-	delay := max(0, min(asked, w.maxDelay))
-	if delay != asked {
-		w.setDelay(item, delay)
-	}
-	return delay
-}
-
-func (w TypedWithMaxWaitRateLimiter[T]) delayLeft(item T) (left time.Duration) {
-	if k, ok := w.limiter.(delayKeeper[T]); ok {
-		left = k.delayLeft(item)
-	}
-	return left
-}
-
-func (w TypedWithMaxWaitRateLimiter[T]) setDelay(item T, delay time.Duration) {
-	if k, ok := w.limiter.(delayKeeper[T]); ok {
-		k.setDelay(item, delay)
-	}
+func (w TypedWithMaxWaitRateLimiter[T]) cut(delay time.Duration) time.Duration {
+	return max(0, min(delay, w.maxDelay))
 }
 
 // Forget makes the other limiter forget item.

@@ -34,6 +34,7 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 
 // extension makes an Extended of any queue, through its public methods alone.
 type extension[T comparable] struct {
+	Unimplemented[T]
 	TypedInterface[T]
 	shuttingDown atomic.Bool // A method that shuts down was called here.
 	dropping     atomic.Bool // DropQueued was called after that.
@@ -162,6 +163,14 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 		panic(f.panicked)
 	}
 	return f.item, nil
+}
+
+// Next knows nothing of the key but whether it has causes.
+func (e *extension[T]) Next(ctx context.Context) (h HandOut[T], err error) {
+	if h.Key, err = e.GetContext(ctx); err == nil {
+		h.HasCauses = !e.Causes(h.Key).IsZero()
+	}
+	return h, err
 }
 
 // await waits for the fetcher, and takes what it has fetched.

@@ -9,10 +9,9 @@ import (
 
 // ExtendRateLimiting is [Extend] for a rate-limiting queue: it returns queue itself if it is an
 // [ExtendedRateLimiting], or a wrapper. The wrapper counts failures for itself, on the real clock, and calls
-// queue's AddRateLimited, which does not say how long the key waits. So it knows that a failure is the same
-// as the one before it only from a limiter that does not count it again, as ours, and a call that fails early
-// once MaxRetries are used up gives the key up. With AtLeast it calls AddAfter, and queue's limiter is not
-// asked. It forgets a count an hour after the failure unless a worker holds the key.
+// queue's AddRateLimited, which does not say how long the key waits. So it counts every failed call, also of a
+// key that an event has brought early. With AtLeast it calls AddAfter, and queue's limiter is not asked. It
+// forgets a count an hour after the failure unless a worker holds the key.
 func ExtendRateLimiting[T comparable](queue TypedRateLimitingInterface[T]) ExtendedRateLimiting[T] {
 	if e, ok := queue.(ExtendedRateLimiting[T]); ok {
 		return e
@@ -37,24 +36,19 @@ func (ownLimiter[T]) When(T) time.Duration { panic("workqueue: unreachable") }
 func (e *rateLimitingExtension[T]) AddRateLimited(item T) { e.queue.AddRateLimited(item) }
 
 func (e *rateLimitingExtension[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
-	r := e.failures.Judge(key, failures.Failure(f), false)
+	r := e.failures.Fail(key, failures.Failure(f), failures.Call{}, unknownDelay[T]{})
 	switch {
 	case r.GivenUp:
 		e.queue.Forget(key)
-	case r.Same:
+	case r.Delay > 0: // of AtLeast
 		e.queue.AddAfter(key, r.Delay)
-	case f.AtLeast > 0:
-		r.Delay = f.AtLeast
-		e.queue.AddAfter(key, r.Delay)
-		e.failures.Count(key, r)
 	default:
-		counted := e.queue.NumRequeues(key)
 		e.queue.AddRateLimited(key)
-		if r.Same = r.Attempt > 1 && counted > 0 && e.queue.NumRequeues(key) == counted; r.Same {
-			r.Attempt--
-		} else {
-			e.failures.Count(key, r)
-		}
 	}
 	return Retry(r), nil
 }
+
+// unknownDelay stands for the limiter of a queue that adds a key without saying when.
+type unknownDelay[T comparable] struct{}
+
+func (unknownDelay[T]) When(T) time.Duration { return 0 }

@@ -26,16 +26,14 @@ const (
 	FullJitter
 	// EqualJitter takes anything from half the ceiling to the ceiling.
 	EqualJitter
-	// DecorrelatedJitter takes anything from Base to three times the key's last delay.
-	DecorrelatedJitter
 )
 
 // String returns the name of the constant.
 func (j Jitter) String() string {
-	if j > DecorrelatedJitter {
+	if j > EqualJitter {
 		j = NoJitter
 	}
-	return [...]string{"NoJitter", "FullJitter", "EqualJitter", "DecorrelatedJitter"}[j]
+	return [...]string{"NoJitter", "FullJitter", "EqualJitter"}[j]
 }
 
 // BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its
@@ -47,13 +45,11 @@ func (j Jitter) String() string {
 // computed in float64 and cut to whole nanoseconds. From there the kinds of jitter take, with
 // random(a, b) each nanosecond from a to b with the same probability,
 //
-//	NoJitter            ceiling(n)
-//	FullJitter          random(0, ceiling(n))
-//	EqualJitter         random(ceiling(n)/2, ceiling(n))
-//	DecorrelatedJitter  random(Base, min(3 · last, Max))    last: the key's last delay, Base if none
+//	NoJitter     ceiling(n)
+//	FullJitter   random(0, ceiling(n))
+//	EqualJitter  random(ceiling(n)/2, ceiling(n))
 //
-// So no delay is above Max or below zero, and keys that have reached Max are still spread: by the article's
-// min(Max, random(Base, 3 · last)), they wait for exactly Max two times out of three.
+// So no delay is above Max or below zero, and keys that have reached Max are still spread.
 type BackoffConfig[T comparable] struct {
 	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
 	Base time.Duration
@@ -65,7 +61,7 @@ type BackoffConfig[T comparable] struct {
 	ForKey func(key T) (base, longest time.Duration)
 
 	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. One below 1 means 1:
-	// a mistake must not make a busy loop. It plays no part in DecorrelatedJitter.
+	// a mistake must not make a busy loop.
 	Factor float64
 
 	// Jitter makes delays random. NoJitter unless it is one of the other constants.
@@ -77,7 +73,11 @@ type BackoffConfig[T comparable] struct {
 	// util/flowcontrol), but at least 10 minutes. math.MaxInt64 means until Forget (or 36 years).
 	ForgetAfter time.Duration
 
-	// Clock measures delays and ForgetAfter, so it should be the queue's. The limiter reads it under its lock.
+	// Bucket, unless nil, limits all keys together: each failure takes a token, and waits until that is there if
+	// that is later. So delays can be above Max.
+	Bucket *rate.Limiter
+
+	// Clock measures delays, ForgetAfter and the tokens of Bucket, so it should be the queue's. The limiter reads it under its lock.
 	// Nil means the real clock. When the clock is set back, time goes on from there.
 	Clock clock.PassiveClock
 }
@@ -87,11 +87,12 @@ type BackoffConfig[T comparable] struct {
 // the delay of the failure before it has passed is the same failure. When then returns what is left of that
 // delay, and NumRequeues stays. So events that bring a failing key early cannot inflate its delay
 // (kubernetes/kubernetes#132805): with Factor 2, once its cause is repaired, the key comes again within the
-// time for which it was broken (with FullJitter four times that, with the others three). With Factor 3 that
+// time for which it was broken (with FullJitter four times that, with EqualJitter twice). With Factor 3 that
 // is 2.1 times, with 10 it is 9 times.
 //
-// In a [TypedMaxOfRateLimiter] the longest delay is the one to be served, and the other limiters, such as a
-// token bucket, are not asked about the same failure. In a [TypedWithMaxWaitRateLimiter] it is the cut one.
+// A queue of this module counts the failures of Fail itself, and asks for their delays by [DelayLimiter].
+// Inside a [TypedMaxOfRateLimiter] or a [TypedWithMaxWaitRateLimiter] the limiter knows only its own delay:
+// use Bucket and Max instead.
 //
 // Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
 // (kubernetes/kubernetes#138743). So a program that never calls Forget keeps about as many keys as have
@@ -106,10 +107,14 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) Typed
 		factor: max(1, config.Factor),
 		jitter: config.Jitter,
 		random: rand.Uint64N,
-		keys:   expiring.New[T](config.Clock),
+		keys:   expiring.New[T, uint32](config.Clock),
 	}
 	if config.Factor == 0 || math.IsNaN(config.Factor) {
 		r.factor = 2
+	}
+	r.bucket, r.clock = config.Bucket, config.Clock
+	if r.clock == nil {
+		r.clock = clock.RealClock{}
 	}
 	r.keys.AdvanceLocked()
 	r.longest = positiveOr(config.Max, 1000*time.Second)
@@ -127,10 +132,7 @@ const maxForgetAfter = expiring.Horizon / 4
 // for each delay that was served, as [NewTypedItemBackoffRateLimiter] does. It mends a controller whose
 // failing keys are also brought by events. c should be the queue's clock; nil means the real one.
 func NewTypedControllerRateLimiter[T comparable](c clock.PassiveClock) TypedRateLimiter[T] {
-	return NewTypedMaxOfRateLimiter(
-		NewTypedItemBackoffRateLimiter(BackoffConfig[T]{Clock: c}),
-		NewTypedBucketRateLimiter[T](rate.NewLimiter(10, 100), c),
-	)
+	return NewTypedItemBackoffRateLimiter(BackoffConfig[T]{Clock: c, Bucket: rate.NewLimiter(10, 100)})
 }
 
 func positiveOr(d, otherwise time.Duration) time.Duration {
@@ -140,26 +142,19 @@ func positiveOr(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// delayKeeper is a limiter that counts a failure once for each delay that was served. Limiters that ask
-// others make what they return themselves the delay that is to be served.
-type delayKeeper[T comparable] interface {
-	// delayLeft returns what is left of the delay of item's last failure, and zero if that has passed.
-	delayLeft(item T) time.Duration
-	// setDelay makes the delay of item's last failure end after that time from now.
-	setDelay(item T, delay time.Duration)
-}
-
 type itemBackoffRateLimiter[T comparable] struct {
 	forKey func(T) (base, longest time.Duration) // or nil
 	backoffRange
 	forgetAfter time.Duration
 	factor      float64
 	jitter      Jitter
-
-	// keys counts failures. A span is the key's last delay. It expires forgetAfter after its delay.
-	keys expiring.Keys[T]
-	// random returns a number below n. Tests have their own, so keys.mu guards it.
+	bucket      *rate.Limiter // or nil
+	clock       clock.PassiveClock
+	// random returns a number below n. Tests have their own.
 	random func(n uint64) uint64
+
+	// keys counts failures. A key expires forgetAfter after its delay.
+	keys expiring.Keys[T, uint32]
 }
 
 // backoffRange is Base and Max of a key.
@@ -176,27 +171,37 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 			return left
 		}
 	}
-	return r.countLocked(h, item, limits)
-}
-
-// WhenNew is When for a queue that knows that the failure is a new one.
-func (r *itemBackoffRateLimiter[T]) WhenNew(item T, _ failures.IsNew) time.Duration {
-	limits := r.rangeOf(item)
-	h := keytable.HashOf(item)
-	r.keys.Mu.Lock()
-	defer r.keys.Mu.Unlock()
-	r.keys.TickLocked()
-	return r.countLocked(h, item, limits)
-}
-
-// countLocked counts a failure, and returns its delay.
-func (r *itemBackoffRateLimiter[T]) countLocked(h keytable.Hash, item T, limits backoffRange) time.Duration {
-	s, key, _ := r.keys.FindOrInsertLocked(h, item)
-	delay := r.delay(limits, key.Count, key.Span.Duration())
-	key.Count = min(key.Count+1, math.MaxInt32)
-	key.Span = dueloop.Pack(delay)
+	s, n, _ := r.keys.FindOrInsertLocked(h, item)
+	*n = min(*n+1, math.MaxInt32)
+	delay := r.delay(limits, int(*n))
 	r.keys.SetLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter))
 	return delay
+}
+
+// Delay returns how long item waits after its n-th failure in a row, and counts nothing: see [DelayLimiter].
+func (r *itemBackoffRateLimiter[T]) Delay(item T, n int) time.Duration {
+	return r.delay(r.rangeOf(item), n)
+}
+
+// delay returns how long a key waits after its n-th failure in a row. It takes a token, if there is a bucket.
+func (r *itemBackoffRateLimiter[T]) delay(limits backoffRange, n int) time.Duration {
+	delay := limits.ceiling(max(n, 1)-1, r.factor)
+	switch r.jitter {
+	case FullJitter:
+		delay = r.between(0, delay)
+	case EqualJitter:
+		delay = r.between(delay-delay/2, delay)
+	}
+	if r.bucket != nil {
+		now := r.clock.Now()
+		delay = max(delay, r.bucket.ReserveN(now, 1).DelayFrom(now))
+	}
+	return delay
+}
+
+// between returns a random Duration from low to high, both included.
+func (r *itemBackoffRateLimiter[T]) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(r.random(uint64(high-low)+1))
 }
 
 func (r *itemBackoffRateLimiter[T]) rangeOf(item T) backoffRange {
@@ -213,18 +218,16 @@ func (r *itemBackoffRateLimiter[T]) delayLeftLocked(expires time.Duration) time.
 	return expires - r.forgetAfter - r.keys.Now
 }
 
-func (r *itemBackoffRateLimiter[T]) delayLeft(item T) (left time.Duration) {
-	r.keys.Find(item, func(s keytable.Slot) { left = max(0, r.delayLeftLocked(r.keys.ExpiresLocked(s))) })
-	return left
+func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) (n int) {
+	r.keys.Find(item, func(s keytable.Slot) {
+		if r.keys.ExpiresLocked(s) > r.keys.Now {
+			n = int(r.keys.Table.At(s).Value)
+		}
+	})
+	return n
 }
 
-func (r *itemBackoffRateLimiter[T]) setDelay(item T, delay time.Duration) {
-	life := dueloop.AddSaturated(delay, r.forgetAfter)
-	r.keys.Find(item, func(s keytable.Slot) { r.keys.SetLifeLocked(s, life) })
-}
-
-func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int { return int(r.keys.Count(item)) }
-func (r *itemBackoffRateLimiter[T]) Forget(item T)          { r.keys.Forget(item) }
+func (r *itemBackoffRateLimiter[T]) Forget(item T) { r.keys.Forget(item) }
 
 // Requeued leaves out the keys that have expired. It looks at all keys, a few hundred under one lock.
 func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
@@ -233,39 +236,12 @@ func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 		if r.keys.ExpiresLocked(s) <= r.keys.Now {
 			return 0
 		}
-		return int(r.keys.Table.At(s).Value.Count)
+		return int(r.keys.Table.At(s).Value)
 	}), true
 }
 
-// delay returns how long a key waits that has failed once more. The delay after its failures so far was last.
-func (r *itemBackoffRateLimiter[T]) delay(limits backoffRange, failures uint32, last time.Duration) time.Duration {
-	ceiling := limits.ceiling(failures, r.factor)
-	switch r.jitter {
-	case FullJitter:
-		return r.between(0, ceiling)
-	case EqualJitter:
-		return r.between(ceiling-ceiling/2, ceiling)
-	case DecorrelatedJitter:
-		if failures == 0 {
-			last = limits.base
-		}
-		ceiling = limits.longest
-		if last <= limits.longest/3 {
-			ceiling = max(limits.base, 3*last)
-		}
-		return r.between(limits.base, ceiling)
-	default:
-		return ceiling
-	}
-}
-
-// between returns a random Duration from low to high, both included.
-func (r *itemBackoffRateLimiter[T]) between(low, high time.Duration) time.Duration {
-	return low + time.Duration(r.random(uint64(high-low)+1))
-}
-
 // ceiling returns ceiling(failures), which BackoffConfig describes.
-func (b backoffRange) ceiling(failures uint32, factor float64) time.Duration {
+func (b backoffRange) ceiling(failures int, factor float64) time.Duration {
 	if failures == 0 || factor == 1 {
 		return b.base // exactly, also if a float64 cannot express it
 	}

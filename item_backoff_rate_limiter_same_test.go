@@ -70,9 +70,8 @@ func TestSameFailureOfKeysThatAreKept(t *testing.T) {
 	wantFailures(t, l, c, failure{0, second, 1}, failure{second / 4, 3 * second / 4, 1},
 		failure{second, 2 * second, 2},
 		failure{century / 4, 4 * second, 3}, failure{century/4 + second, 3 * second, 3})
-	l = workqueue.NewTypedMaxOfRateLimiter(l, workqueue.NewTypedBucketRateLimiter[string](rate.NewLimiter(1, 0),
-		c))
-	l.Forget("key")
+	l = workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: second,
+		ForgetAfter: math.MaxInt64, Clock: c, Bucket: rate.NewLimiter(1, 0)})
 	wantFailures(t, l, c, failure{century / 4, math.MaxInt64, 1})
 	c.Step(century / 4)
 	if d := l.When("key"); d < century || l.NumRequeues("key") != 1 {
@@ -80,51 +79,20 @@ func TestSameFailureOfKeysThatAreKept(t *testing.T) {
 	}
 }
 
-// A bucket beside the limiter gives no token for the same failure, also if it is the bucket that makes the
-// key wait.
+// The same failure takes no token, also if it is the bucket that makes the key wait.
 func TestSameFailureTakesNoToken(t *testing.T) {
 	c := testkit.NewFakeClock()
-	for name, compose := range map[string]func(item,
-		bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string]{
-		"first": func(item, bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string] {
-			return workqueue.NewTypedMaxOfRateLimiter(bucket, item)
-		},
-		"last": func(item, bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string] {
-			return workqueue.NewTypedMaxOfRateLimiter(item, bucket)
-		},
-		"nested": func(item, bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string] {
-			return workqueue.NewTypedMaxOfRateLimiter(bucket, workqueue.NewTypedWithMaxWaitRateLimiter(
-				workqueue.NewTypedMaxOfRateLimiter(item), time.Hour))
-		},
-		"a client-go limiter too": func(item,
-			bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string] {
-			fastSlow := workqueue.NewTypedItemFastSlowRateLimiter[string](0, 0, 5)
-			return workqueue.NewTypedMaxOfRateLimiter(item, bucket, fastSlow)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tokens := rate.NewLimiter(rate.Every(32*second), 2)
-			l := compose(bySecond(c), workqueue.NewTypedBucketRateLimiter[string](tokens, c))
-			c.SetTime(testkit.Epoch)
-			wantFailures(t, l, c, failure{0, second, 1}, failure{0, second, 1}, failure{second / 2, second / 2, 1},
-				failure{second, 2 * second, 2},      // the second token
-				failure{3 * second, 29 * second, 3}, // the token of 32 s; the item's delay is 4 s
-				failure{31 * second, second, 3},
-				failure{32 * second, 32 * second, 4})
-			if left := tokens.TokensAt(c.Now()); left < -1.01 || left > -.99 {
-				t.Errorf("%v tokens are left, want -1", left)
-			}
-		})
+	tokens := rate.NewLimiter(rate.Every(32*second), 2)
+	l := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: second,
+		Max: 10 * second, Clock: c, Bucket: tokens})
+	wantFailures(t, l, c, failure{0, second, 1}, failure{0, second, 1}, failure{second / 2, second / 2, 1},
+		failure{second, 2 * second, 2},      // the second token
+		failure{3 * second, 29 * second, 3}, // the token of 32 s; the key's own delay is 4 s
+		failure{31 * second, second, 3},
+		failure{32 * second, 32 * second, 4})
+	if left := tokens.TokensAt(c.Now()); left < -1.01 || left > -.99 {
+		t.Errorf("%v tokens are left, want -1", left)
 	}
-}
-
-// A delay that was cut is served when the cut one has passed.
-func TestSameFailureWithMaxWait(t *testing.T) {
-	c := testkit.NewFakeClock()
-	l := workqueue.NewTypedWithMaxWaitRateLimiter(bySecond(c), 3*second)
-	wantFailures(t, l, c, failure{0, second, 1}, failure{second, 2 * second, 2},
-		failure{3 * second, 3 * second, 3},
-		failure{5 * second, second, 3}, failure{6 * second, 3 * second, 4}, failure{9 * second, 3 * second, 5})
 }
 
 // NewTypedControllerRateLimiter has the numbers of client-go's default.
@@ -154,7 +122,7 @@ func TestControllerRateLimiter(t *testing.T) {
 func TestBackoffForKey(t *testing.T) {
 	c := testkit.NewFakeClock()
 	calls := 0
-	for _, jitter := range []workqueue.Jitter{workqueue.NoJitter, workqueue.DecorrelatedJitter} {
+	for _, jitter := range []workqueue.Jitter{workqueue.NoJitter, workqueue.EqualJitter} {
 		var l workqueue.TypedRateLimiter[string]
 		l = workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{
 			Base: second, Max: 4 * second, Jitter: jitter, Clock: c,
@@ -188,8 +156,8 @@ func TestBackoffForKey(t *testing.T) {
 			for i, w := range want {
 				d := l.When(key)
 				low, high := w, w
-				if jitter != workqueue.NoJitter {
-					low, high = want[0], want[len(want)-1]
+				if jitter == workqueue.EqualJitter {
+					low = w / 2
 				}
 				if d < low || d > high {
 					t.Errorf("%v, %s: delay %d = %v, want %v to %v", jitter, key, i, d, low, high)

@@ -89,7 +89,7 @@ func TestItemBackoffCeilings(t *testing.T) {
 		exact := new(big.Rat).SetInt64(base)
 		by := new(big.Rat).SetFloat64(factor)
 		for n := range 60 {
-			if got, want := l.ceiling(uint32(n), factor), wholeUpTo(exact, limit); !isClose(got, want) {
+			if got, want := l.ceiling(n, factor), wholeUpTo(exact, limit); !isClose(got, want) {
 				t.Fatalf("ceiling(%d) = %d, want %d", n, got, want)
 			}
 			exact.Mul(exact, by)
@@ -114,7 +114,7 @@ func TestItemBackoffCountsToMaxInt32(t *testing.T) {
 	c := newPassiveClock()
 	l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Clock: c}).(*itemBackoffRateLimiter[int])
 	l.When(1)
-	l.keys.Table.At(1).Value.Count = math.MaxInt32 - 1
+	l.keys.Table.At(1).Value = math.MaxInt32 - 1
 	for range 3 {
 		stepClock(c, 1000*time.Second)
 		if d := l.When(1); d != 1000*time.Second || l.NumRequeues(1) != math.MaxInt32 {
@@ -136,7 +136,6 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 		{EqualJitter, 1, 1, 1},
 		{FullJitter, math.MaxInt64, 0, math.MaxInt64},
 		{EqualJitter, math.MaxInt64, 1 << 62, math.MaxInt64},
-		{DecorrelatedJitter, math.MaxInt64, math.MaxInt64, math.MaxInt64},
 	} {
 		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Base: c.max, Max: c.max,
 			Jitter: c.jitter}).(*itemBackoffRateLimiter[int])
@@ -149,15 +148,6 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 			t.Errorf("%v up to %d: %d, want %d", c.jitter, c.max, d, c.high)
 		}
 	}
-	// Three times the last delay, or Max.
-	for longest, want := range map[time.Duration]time.Duration{8: 8, 9: 9, 10: 9, 11: 9, 12: 9} {
-		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Base: 3, Max: longest,
-			Jitter: DecorrelatedJitter}).(*itemBackoffRateLimiter[int])
-		l.random = func(n uint64) uint64 { return n - 1 }
-		if d := l.When(0); d != want {
-			t.Errorf("up to %d: %d, want %d", longest, d, want)
-		}
-	}
 }
 
 // backoffModel is the formula of BackoffConfig, taken literally, with the limiter's own ceilings.
@@ -167,12 +157,12 @@ type backoffModel struct {
 	config  BackoffConfig[int] // without zeros
 	rand    *rand.Rand
 	keys    map[int]*backoffModelKey
-	ceiling func(failures uint32) time.Duration
+	ceiling func(failures int) time.Duration
 }
 
 type backoffModelKey struct {
-	failures   int
-	last, gone time.Duration
+	failures int
+	gone     time.Duration
 }
 
 func newBackoffModel(config BackoffConfig[int], r *rand.Rand) *backoffModel {
@@ -193,14 +183,14 @@ func newBackoffModel(config BackoffConfig[int], r *rand.Rand) *backoffModel {
 	l := NewTypedItemBackoffRateLimiter(config).(*itemBackoffRateLimiter[int])
 	return &backoffModel{
 		modelTime: &modelTime{}, config: config, rand: r, keys: map[int]*backoffModelKey{},
-		ceiling: func(failures uint32) time.Duration { return l.ceiling(failures, l.factor) },
+		ceiling: func(failures int) time.Duration { return l.ceiling(failures, l.factor) },
 	}
 }
 
 func (m *backoffModel) find(key int) *backoffModelKey {
 	k := m.keys[key]
 	if k == nil || k.gone <= m.now {
-		k = &backoffModelKey{last: m.config.Base, gone: expiring.Forever}
+		k = &backoffModelKey{gone: expiring.Forever}
 		m.keys[key] = k
 	}
 	return k
@@ -211,23 +201,17 @@ func (m *backoffModel) when(key int) time.Duration {
 	if left := k.gone - m.config.ForgetAfter - m.now; k.failures > 0 && left > 0 {
 		return left
 	}
-	high := m.ceiling(uint32(k.failures))
+	high := m.ceiling(k.failures)
 	low := high
 	switch m.config.Jitter {
 	case FullJitter:
 		low = 0
 	case EqualJitter:
 		low = high - high/2
-	case DecorrelatedJitter:
-		low, high = m.config.Base, m.config.Max
-		if k.last <= m.config.Max/3 {
-			high = 3 * k.last
-		}
 	}
-	if m.config.Jitter >= FullJitter && m.config.Jitter <= DecorrelatedJitter {
+	if m.config.Jitter >= FullJitter && m.config.Jitter <= EqualJitter {
 		low += time.Duration(m.rand.Uint64N(uint64(high-low) + 1))
 	}
-	k.last = low
 	k.failures++
 	k.gone = expiring.Forever
 	if m.config.ForgetAfter < expiring.Horizon-min(low, expiring.Horizon) {
@@ -265,7 +249,7 @@ func TestItemBackoffModel(t *testing.T) {
 			Base:        time.Duration(duration.Draw(t, "base")),
 			Max:         time.Duration(duration.Draw(t, "max")),
 			Factor:      rapid.OneOf(rapid.Float64Range(0, 4), rapid.Float64()).Draw(t, "factor"),
-			Jitter:      Jitter(rapid.Uint8Range(0, 4).Draw(t, "jitter")),
+			Jitter:      Jitter(rapid.Uint8Range(0, 3).Draw(t, "jitter")),
 			ForgetAfter: time.Duration(duration.Draw(t, "forgetAfter")),
 		}, rapid.Uint64().Draw(t, "seed"), rapid.SliceOfN(rapid.Byte(), 200, 600).Draw(t, "script"))
 	})
@@ -273,7 +257,7 @@ func TestItemBackoffModel(t *testing.T) {
 
 func FuzzItemBackoff(f *testing.F) {
 	f.Add(int64(1), int64(1000), 2.0, uint8(FullJitter), int64(10), uint64(1), []byte("0000@@PP0000"))
-	f.Add(int64(5e6), int64(1e12), 1.5, uint8(DecorrelatedJitter), int64(0), uint64(2),
+	f.Add(int64(5e6), int64(1e12), 1.5, uint8(EqualJitter), int64(0), uint64(2),
 		[]byte{0, 0, 0, 0, 13, 0, 13, 1, 13, 2, 0, 0})
 	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.Inf(1), uint8(EqualJitter), int64(math.MaxInt64),
 		uint64(3), []byte{0, 0, 10, 62, 0, 0, 10, 62, 10, 62, 0, 0})

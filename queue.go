@@ -112,6 +112,8 @@ type Type = Typed[any]
 // Typed is a queue as the package comment describes it, made by [NewTyped] or [NewTypedWithConfig]. Add, Get
 // and Done take constant time, and no allocation once the queue has held as many keys before.
 type Typed[T comparable] struct {
+	Unimplemented[T]
+
 	name   string
 	clock  clock.WithTicker
 	ticker observe.Ticker
@@ -267,7 +269,7 @@ func (q *Typed[T]) lenLocked() int {
 // Get waits for a key and hands it out until Done. After shutdown, when nothing is queued, it does not block,
 // also while other workers hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
-	item, err := q.getUntil(nil)
+	item, err := q.getUntil(nil, nil)
 	return item, err != nil
 }
 
@@ -277,17 +279,30 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	if err := ctx.Err(); err != nil {
 		return item, err
 	}
-	item, err = q.getUntil(ctx.Done())
+	item, err = q.getUntil(ctx.Done(), nil)
 	return item, gate.PublicError(ctx, err)
 }
 
-// getUntil waits for a key, and returns gate.ErrContextDone if done is closed first.
-func (q *Typed[T]) getUntil(done <-chan struct{}) (item T, err error) {
+// Next is GetContext that also returns when the key was added and whether it has causes: see [Extended].
+func (q *Typed[T]) Next(ctx context.Context) (h HandOut[T], err error) {
+	if err := ctx.Err(); err != nil {
+		return h, err
+	}
+	h.Key, err = q.getUntil(ctx.Done(), &h)
+	return h, gate.PublicError(ctx, err)
+}
+
+// getUntil waits for a key, and describes it in h, unless that is nil. It returns gate.ErrContextDone if done is
+// closed first.
+func (q *Typed[T]) getUntil(done <-chan struct{}, h *HandOut[T]) (item T, err error) {
 	q.mu.Lock()
 	defer q.unlock()
 	for {
 		if s, k := q.popLocked(); k != nil {
 			q.takeLocked(s, k)
+			if h != nil {
+				h.AddedAt, h.HasCauses = q.cameAtLocked(s), q.causesLocked(s, k) != nil
+			}
 			return k.Key, nil
 		}
 		if q.shuttingDown.Load() {

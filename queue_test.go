@@ -242,17 +242,17 @@ func TestFailOverForeignQueue(t *testing.T) {
 		if s := q.Snapshot(9); len(s.Failing) != 1 || s.Failing[0].Requeues != 1 {
 			t.Errorf("Snapshot has the failing keys %+v", s.Failing)
 		}
-		q.Add("a") // An event: the limiter does not count the same failure again.
-		fail(workqueue.Failure{MaxRetries: 9}, workqueue.Retry{Attempt: 1, Same: true})
+		q.Add("a") // An event: the queue does not say how long the key waits, so each failed call counts.
+		fail(workqueue.Failure{MaxRetries: 9}, workqueue.Retry{Attempt: 2})
 		time.Sleep(time.Second)
 		synctest.Wait()
-		fail(workqueue.Failure{AtLeast: time.Minute}, workqueue.Retry{Attempt: 2, Delay: time.Minute})
+		fail(workqueue.Failure{AtLeast: time.Minute}, workqueue.Retry{Attempt: 3, Delay: time.Minute})
 		q.Add("a")
-		fail(workqueue.Failure{}, workqueue.Retry{Attempt: 2, Delay: time.Minute, Same: true})
+		fail(workqueue.Failure{}, workqueue.Retry{Attempt: 3, Delay: time.Minute, Same: true})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		fail(workqueue.Failure{MaxRetries: 2}, workqueue.Retry{Attempt: 3, GivenUp: true})
-		if n, _ := q.Failures("a"); n != 0 || inner.NumRequeues("a") != 0 {
+		fail(workqueue.Failure{MaxRetries: 3}, workqueue.Retry{Attempt: 4, GivenUp: true})
+		if n := q.Failures("a").Count; n != 0 || inner.NumRequeues("a") != 0 {
 			t.Errorf("%d failures, the limiter counts %d", n, inner.NumRequeues("a"))
 		}
 	})

@@ -299,7 +299,6 @@ func TestRateLimitersAreConcurrent(t *testing.T) {
 		workqueue.DefaultTypedControllerRateLimiter[int](),
 		workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.DefaultTypedItemBasedRateLimiter[int](), time.Second),
 		workqueue.NewTypedItemBackoffRateLimiter(hurried(workqueue.FullJitter)),
-		workqueue.NewTypedItemBackoffRateLimiter(hurried(workqueue.DecorrelatedJitter)),
 		workqueue.NewTypedItemBucketRateLimiter[int](1e6, 2, nil),
 	} {
 		const workers, keys, failures = 8, 10, 200

@@ -25,7 +25,7 @@ type TypedRateLimitingInterface[T comparable] interface {
 	// Forget makes the limiter forget item's failures, after a success or a last try. Done must be called, too.
 	Forget(item T)
 
-	// NumRequeues returns how many failures of item the limiter has counted since it was forgotten.
+	// NumRequeues returns how many failures of item were counted since it was forgotten.
 	NumRequeues(item T) int
 }
 
@@ -120,7 +120,7 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 
 // Fail counts a failure of key and adds it after its delay, in logarithmic time: see [ExtendedRateLimiting].
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
-	r := q.failures.Fail(key, failures.Failure(f), q.rateLimiter)
+	r := q.failures.Fail(key, failures.Failure(f), failures.Call{}, q.rateLimiter)
 	if r.GivenUp {
 		q.rateLimiter.Forget(key)
 	} else {
@@ -129,15 +129,27 @@ func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, 
 	return Retry(r), nil
 }
 
-// Failures returns how often key has failed in a row, and what is left of its delay.
-func (q *rateLimitingType[T]) Failures(key T) (n int, left time.Duration) { return q.failures.Of(key) }
+// Failures returns what is known of the failures of key: see [ExtendedRateLimiting].
+func (q *rateLimitingType[T]) Failures(key T) Failures { return Failures(q.failures.Of(key)) }
+
+// Next adds the failures of the key to what the queue below knows.
+func (q *rateLimitingType[T]) Next(ctx context.Context) (HandOut[T], error) {
+	h, err := q.Extended.Next(ctx)
+	if err == nil {
+		h.Failures = q.Failures(h.Key)
+	}
+	return h, err
+}
 
 func (q *rateLimitingType[T]) Forget(item T) {
 	q.failures.Forget(item)
 	q.rateLimiter.Forget(item)
 }
 
-func (q *rateLimitingType[T]) NumRequeues(item T) int { return q.rateLimiter.NumRequeues(item) }
+// NumRequeues returns how many failures Fail has counted, or the limiter if that is more.
+func (q *rateLimitingType[T]) NumRequeues(item T) int {
+	return max(q.failures.Of(item).Count, q.rateLimiter.NumRequeues(item))
+}
 
 func (q *rateLimitingType[T]) has(key T) bool {
 	_, found := q.Extended.SnapshotKey(key)
@@ -150,14 +162,14 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	s := q.Extended.Snapshot(limit)
 	for _, keys := range [][]KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
-			keys[i].Requeues = q.requeues(keys[i].Key)
+			keys[i] = q.withFailures(keys[i])
 		}
 	}
 	lists, complete := requeuedOf([]TypedRateLimiter[T]{q.rateLimiter})
 	s.FailingUnlisted = !complete
 	for _, failing := range failures.Most(min(max(limit, 0), maxSnapshot), q.failures.All(), lists) {
 		k, _ := q.Extended.SnapshotKey(failing.Key)
-		k.Requeues = failing.N
+		k.Requeues, k.Failures = failing.N, q.Failures(failing.Key)
 		s.Failing = append(s.Failing, k)
 	}
 	return s
@@ -165,21 +177,18 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 
 // SnapshotKeys asks the limiter for the requeues of each key.
 func (q *rateLimitingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
-	return keytable.Map(q.Extended.SnapshotKeys(), func(k KeySnapshot[T]) KeySnapshot[T] {
-		k.Requeues = q.requeues(k.Key)
-		return k
-	})
+	return keytable.Map(q.Extended.SnapshotKeys(), q.withFailures)
 }
 
-// requeues returns the failures of key that Fail has counted, or the limiter if it has counted more.
-func (q *rateLimitingType[T]) requeues(key T) int {
-	n, _ := q.failures.Of(key)
-	return max(n, q.rateLimiter.NumRequeues(key))
-}
-
-// SnapshotKey returns the requeues also of a key that is not in the queue.
+// SnapshotKey returns the failures also of a key that is not in the queue.
 func (q *rateLimitingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	k, found = q.Extended.SnapshotKey(key)
-	k.Requeues = q.requeues(key)
-	return k, found
+	return q.withFailures(k), found
+}
+
+// withFailures returns k with what is known of its failures.
+func (q *rateLimitingType[T]) withFailures(k KeySnapshot[T]) KeySnapshot[T] {
+	k.Failures = q.Failures(k.Key)
+	k.Requeues = q.NumRequeues(k.Key)
+	return k
 }

@@ -51,7 +51,9 @@ type KeySnapshot[T comparable] struct {
 	// Again reports that a key that is being processed was added meanwhile, so that it comes again.
 	Again bool
 	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if that is more.
+	// Failures are what the queue knows of the former.
 	Requeues int
+	Failures Failures
 	// Priority and Group are those of the key, in a queue that has such.
 	Priority int
 	Group    string
@@ -138,6 +140,14 @@ func (q *Typed[T]) AddedAt(key T) (at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value&processing != 0 {
+		at = q.cameAtLocked(s)
+	}
+	return at
+}
+
+// cameAtLocked returns when the key at s, which a worker holds, was first added. It is zero without metrics.
+func (q *Typed[T]) cameAtLocked(s keytable.Slot) (at time.Time) {
+	if q.observer != nil {
 		at = q.observer.Time(q.observer.CameAt(s))
 	}
 	return at

@@ -54,7 +54,7 @@ func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed u
 		dead:  func() bool { return false },
 	})
 	below, leases := queue.(leasing.Leaser[K])
-	leased := leasedQueue[K]{p, below}
+	leased := leasedQueue[K]{perturbed: p, below: below}
 	leases = leases || all&Leases != 0
 	o, isOperable := queue.(operate.Operable[K])
 	switch {
@@ -221,6 +221,14 @@ func (q *perturbed[K]) GetContext(ctx context.Context) (key K, err error) {
 		q.handedOut(key)
 	}
 	return key, err
+}
+
+func (q *perturbed[K]) Next(ctx context.Context) (workqueue.HandOut[K], error) {
+	h, err := q.ExtendedRateLimiting.Next(ctx)
+	if err == nil {
+		q.handedOut(h.Key)
+	}
+	return h, err
 }
 
 // handedOut is called for each key that a worker gets.

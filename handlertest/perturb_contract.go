@@ -43,6 +43,7 @@ func (q operableLeasedQueue[K]) Below() any { return q.operable.Below() }
 
 // leasedQueue is a queue that takes keys away.
 type leasedQueue[K comparable] struct {
+	leasing.UnimplementedLeaser[K]
 	*perturbed[K]
 	below leasing.Leaser[K] // nil if the queue below is none
 }

@@ -20,7 +20,10 @@ var ErrLost = errors.New("leasing: the lease is lost")
 // handler. That context is derived from ctx and ends, with a cause, when another worker may have got the key.
 // The worker calls the returned function after the handler has returned, and Done as always. Lease does not
 // block. For a key that no worker holds it returns ctx. Package worker does all this.
+//
+// It can get further methods: embed a Leaser or [UnimplementedLeaser] to implement it.
 type Leaser[T comparable] interface {
+	mustEmbed(T)
 	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
 	// LeaseHeld is Lease for a key that is on hold: its handler has returned, and its Done comes later. The
 	// context also ends when the queue wants the key back.
@@ -30,6 +33,12 @@ type Leaser[T comparable] interface {
 	// Below returns the queue that this one wraps, as in [operate.Operable], or nil.
 	Below() any
 }
+
+// UnimplementedLeaser is embedded by queues that implement [Leaser] method by method. It has the default of each
+// method that is added later.
+type UnimplementedLeaser[T comparable] struct{}
+
+func (UnimplementedLeaser[T]) mustEmbed(T) {}
 
 // Answerer is a [Leaser] that takes answers from the holder of a key alone. Fail, Forget of a key that the
 // caller holds, and the methods of this interface are answers: what the holder says of its call. After the

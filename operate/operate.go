@@ -10,7 +10,10 @@ import (
 // Operable is a queue whose keys operators and schedulers can do more with: package priorityqueue, queues
 // that processes share, and their wrappers. Without groups PausedGroups returns nil and PauseGroup does
 // nothing; without priorities each is zero.
+//
+// It can get further methods: embed an Operable or [UnimplementedOperable] to implement it.
 type Operable[T comparable] interface {
+	mustEmbed(T)
 	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive. It
 	// is for the worker that holds the key and asks for another run, and for schedulers.
 	AddWithPriority(key T, priority int, after time.Duration)
@@ -70,3 +73,9 @@ type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
+
+// UnimplementedOperable is embedded by queues that implement [Operable] method by method. It has the default of each
+// method that is added later.
+type UnimplementedOperable[T comparable] struct{}
+
+func (UnimplementedOperable[T]) mustEmbed(T) {}

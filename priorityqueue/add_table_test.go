@@ -73,7 +73,7 @@ func TestEachCellOfTheTable(t *testing.T) {
 							if got := h.asked.Load() - asked; got == 1 != more || got > 1 {
 								t.Errorf("the limiter was asked %d times", got)
 							}
-							if n, _ := q.Failures("a"); n == 1 != (held && (o.RateLimited ||
+							if n := q.Failures("a").Count; n == 1 != (held && (o.RateLimited ||
 								state.name == "rerunLater by a failure")) || n > 1 {
 								t.Errorf("%d failures are counted", n)
 							}

@@ -48,7 +48,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	}
 	for _, keys := range []snapshots[T]{snap.Processing, snap.Queued, snap.Waiting} {
 		for i := range keys {
-			keys[i] = q.withRequeues(keys[i])
+			keys[i] = q.withFailures(keys[i])
 		}
 	}
 	snap.FailingUnlisted = true
@@ -59,7 +59,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	}
 	for _, failing := range failures.Most(limit, lists...) {
 		k, _ := q.snapshotKey(failing.Key)
-		k.Requeues = failing.N
+		k.Requeues, k.Failures = failing.N, q.Failures(failing.Key)
 		snap.Failing = append(snap.Failing, k)
 	}
 	return snap
@@ -123,6 +123,14 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock() // Nothing changes, so no getter must wake.
 	if s, info := q.findLocked(h, key); info != nil && info.state.isHeld() {
+		at = q.cameAtLocked(s)
+	}
+	return at
+}
+
+// cameAtLocked returns when the key at s, which a worker holds, was first added. It is zero without metrics.
+func (q *Queue[T]) cameAtLocked(s keytable.Slot) (at time.Time) {
+	if q.observer != nil {
 		at = q.loop.Time(q.observer.CameAt(s))
 	}
 	return at
@@ -132,7 +140,7 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 // constant time.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	k, found = q.snapshotKey(key)
-	return q.withRequeues(k), found
+	return q.withFailures(k), found
 }
 
 func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
@@ -161,7 +169,7 @@ func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 		}
 		return keys
 	})
-	return keytable.Map(all, q.withRequeues)
+	return keytable.Map(all, q.withFailures)
 }
 
 // snapshotLocked returns what is known of the key at s, except its failures. A held key that comes again is
@@ -197,10 +205,9 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, asWaiting bool) workqueue.Key
 	return k
 }
 
-// withRequeues returns k with the failures that the queue has counted, or the limiter if it has counted more.
-func (q *Queue[T]) withRequeues(k workqueue.KeySnapshot[T]) workqueue.KeySnapshot[T] {
-	n, _ := q.failures.Of(k.Key)
-	k.Requeues = max(n, q.NumRequeues(k.Key))
+// withFailures returns k with what is known of its failures.
+func (q *Queue[T]) withFailures(k workqueue.KeySnapshot[T]) workqueue.KeySnapshot[T] {
+	k.Failures, k.Requeues = q.Failures(k.Key), q.NumRequeues(k.Key)
 	return k
 }
 

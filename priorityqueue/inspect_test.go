@@ -181,7 +181,10 @@ func TestSnapshotKey(t *testing.T) {
 			if !got.Since.Equal(want.Since) || !got.Due.Equal(want.Due) || found != (want.State != "") {
 				t.Errorf("SnapshotKey(%s) = %+v, %v, want %+v", want.Key, got, found, want)
 			}
-			got.Since, got.Due = want.Since, want.Due
+			if got.Failures != q.Failures(want.Key) {
+				t.Errorf("SnapshotKey(%s) has failures %+v, Failures() = %+v", want.Key, got.Failures, q.Failures(want.Key))
+			}
+			got.Since, got.Due, got.Failures = want.Since, want.Due, workqueue.Failures{}
 			if got != want {
 				t.Errorf("SnapshotKey(%s) = %+v, want %+v", want.Key, got, want)
 			}

@@ -20,6 +20,9 @@ import (
 // Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable.
 // All methods are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
+	workqueue.Unimplemented[T]
+	operate.UnimplementedOperable[T]
+
 	config      Config[T]
 	alwaysTimed bool // callers always read the clock: with Aging, MinInterval or metrics
 

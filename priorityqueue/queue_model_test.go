@@ -272,13 +272,13 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 	for key := range 9 {
 		got, ok := q.SnapshotKey(key)
 		want, in := m.snapshot(key)
-		got.Since, got.Causes = time.Time{}, nil // compareNotes
+		got.Since, got.Causes, got.Failures = time.Time{}, nil, workqueue.Failures{} // compareNotes; below
 		if got != want || ok != in {
 			t.Fatalf("SnapshotKey(%d) = %+v, %v, want %+v", key, got, ok, want)
 		}
-		n, left := q.Failures(key)
-		if f := m.failures[key]; n != f.n || n > 0 && left != max(0, f.until-m.now) {
-			t.Fatalf("Failures(%d) = %d, %v, want %+v at %v", key, n, left, f, m.now)
+		known := q.Failures(key)
+		if f := m.failures[key]; known.Count != f.n || f.n > 0 && known.Left != max(0, f.until-m.now) {
+			t.Fatalf("Failures(%d) = %+v, want %+v at %v", key, known, f, m.now)
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 // keys.
 //
 // A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does. Both call
-// fail: inspectHeld (with the queue's lock), Judge (with that of failures), the limiter if the failure is
-// new (with neither), Count (with that of failures), addPrepared (with the queue's).
+// fail: inspectHeld (with the queue's lock), Fail of package failures (with its own, and the limiter with
+// neither), addPrepared (with the queue's).
 
 // AddRateLimited adds key after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
 // keeps the priority of its hand-out; for any other, it asks for priority 0.
@@ -43,8 +43,8 @@ func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueu
 	return workqueue.Retry(q.fail(k, r, failures.Failure(f))), nil
 }
 
-// Failures returns how often key has failed in a row, and what is left of the delay after the last failure.
-func (q *Queue[T]) Failures(key T) (n int, left time.Duration) { return q.failures.Of(key) }
+// Failures returns what the queue knows of the failures of key: see [workqueue.ExtendedRateLimiting].
+func (q *Queue[T]) Failures(key T) workqueue.Failures { return workqueue.Failures(q.failures.Of(key)) }
 
 // Forget makes the limiter and the queue forget the key's failures. The worker still has to call Done. A Fail
 // that is under way may count its failure afterwards.
@@ -53,8 +53,10 @@ func (q *Queue[T]) Forget(key T) {
 	q.config.RateLimiter.Forget(key)
 }
 
-// NumRequeues returns what the limiter's NumRequeues does.
-func (q *Queue[T]) NumRequeues(key T) int { return q.config.RateLimiter.NumRequeues(key) }
+// NumRequeues returns how many failures in a row the queue has counted, or the limiter if that is more.
+func (q *Queue[T]) NumRequeues(key T) int {
+	return max(q.failures.Of(key).Count, q.config.RateLimiter.NumRequeues(key))
+}
 
 // addRateLimited adds the key after the limiter's delay. It does not ask if the answer cannot matter.
 func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
@@ -96,21 +98,15 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bo
 // fail counts a failure of the key, and adds the key after its delay, or gives it up. AtLeast comes with r, the rest of the failure with f.
 func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
 	hasFailed, maxDelay := q.inspectHeld(k, &r)
-	retry := q.failures.Judge(k.key, f, hasFailed)
+	retry := q.failures.Fail(k.key, f, failures.Call{
+		HasFailed: hasFailed,
+		Delay:     func(asked time.Duration) time.Duration { return min(r.delayWith(asked), maxDelay) },
+	}, q.config.RateLimiter)
 	if retry.GivenUp {
 		q.config.RateLimiter.Forget(k.key)
 		return retry
 	}
-	delay := retry.Delay // of the same failure: what is left
-	if !retry.Same {
-		delay = failures.Ask(q.config.RateLimiter, k.key)
-	}
-	delay = min(r.delayWith(delay), maxDelay)
-	if !retry.Same || delay != retry.Delay { // After, AtLeast or MaxDelay can change it for the same failure.
-		retry.Delay = delay
-		q.failures.Count(k.key, retry)
-	}
-	r.After, r.isFailure = delay, true
+	r.After, r.isFailure = retry.Delay, true
 	q.addPrepared(&r, k)
 	return retry
 }

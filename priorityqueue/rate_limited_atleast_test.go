@@ -30,7 +30,7 @@ func TestFailureWithinAtLeastIsTheSame(t *testing.T) {
 					key, _ := q.Get()
 					q.Fail(t.Context(), key, workqueue.Failure{AtLeast: atLeast})
 					q.Done(key)
-					if n, _ := q.Failures("a"); n != failures {
+					if n := q.Failures("a").Count; n != failures {
 						t.Errorf("Failures() = %d, want %d", n, failures)
 					}
 				}

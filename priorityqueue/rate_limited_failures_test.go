@@ -42,7 +42,7 @@ func TestEachServedDelayIsAFailure(t *testing.T) {
 					q.AddWithOpts(c.opts, key)
 					q.Done(key)
 				}
-				if n, _ := q.Failures("a"); n != 40 {
+				if n := q.Failures("a").Count; n != 40 {
 					t.Errorf("%d failures of 40 are counted", n)
 				}
 			})
@@ -63,8 +63,8 @@ func TestCutDelayIsTheOneCounted(t *testing.T) {
 		q.AddWithOpts(o, "a")
 		q.Done("a")
 		wantAt(t, q, "a", "waiting 2s")
-		if n, left := q.Failures("a"); n != 1 || left != 2*s {
-			t.Errorf("Failures() = %d, %v, want 1, 2s", n, left)
+		if f := q.Failures("a"); f.Count != 1 || f.Left != 2*s {
+			t.Errorf("Failures() = %d, %v, want 1, 2s", f.Count, f.Left)
 		}
 		time.Sleep(2 * s)
 		hold(t, q, "a")
@@ -89,8 +89,8 @@ func TestFailAfterAddRateLimited(t *testing.T) {
 			}
 			q.Done("a")
 		}
-		if n, left := q.Failures("a"); n != 0 || left != 0 {
-			t.Errorf("%d failures, %v left of a key that was given up", n, left)
+		if f := q.Failures("a"); f.Count != 0 || f.Left != 0 {
+			t.Errorf("%d failures, %v left of a key that was given up", f.Count, f.Left)
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestEventsUseUpNoRetries(t *testing.T) {
 		},
 		"AddRateLimited": func(q workqueue.ExtendedRateLimiting[string]) bool {
 			q.AddRateLimited("a")
-			n, _ := q.Failures("a")
+			n := q.Failures("a").Count
 			return n > 5
 		},
 	} {

@@ -34,6 +34,36 @@ func (q *Queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	return key, gate.PublicError(ctx, err)
 }
 
+// Next is GetContext that also returns what the queue knows of the key: see [workqueue.Extended].
+func (q *Queue[T]) Next(ctx context.Context) (h workqueue.HandOut[T], err error) {
+	if err := ctx.Err(); err != nil {
+		return h, err
+	}
+	if h, err = q.takeDescribed(ctx.Done()); err != nil {
+		return h, gate.PublicError(ctx, err)
+	}
+	h.Failures = q.Failures(h.Key)
+	return h, nil
+}
+
+// takeDescribed is take that also returns what the queue itself knows of the key.
+func (q *Queue[T]) takeDescribed(ctxDone <-chan struct{}) (h workqueue.HandOut[T], err error) {
+	now := q.readClockIfUsed()
+	q.lockAndAdvance(now)
+	defer q.unlock()
+	if now, err = q.awaitLocked(ctxDone, now); err != nil {
+		return h, err
+	}
+	s := q.takeLocked(now)
+	e := q.mu.keys.At(s)
+	h.Key, h.Priority, h.AddedAt = e.Key, e.Value.priority, q.cameAtLocked(s)
+	if e.Value.noted {
+		current, _ := q.mu.notes.Causes(s)
+		h.HasCauses = current != nil
+	}
+	return h, nil
+}
+
 // take waits until a key can be handed out, and takes it.
 func (q *Queue[T]) take(ctxDone <-chan struct{}) (key T, priority int, err error) {
 	now := q.readClockIfUsed()
@@ -102,7 +132,8 @@ func (q *Queue[T]) GetBatch(ctx context.Context, n int) (batch []workqueue.KeySn
 		batch = append(batch, step...)
 	}
 	for i := range batch {
-		batch[i].Requeues, _ = q.failures.Of(batch[i].Key)
+		batch[i].Failures = q.Failures(batch[i].Key)
+		batch[i].Requeues = batch[i].Failures.Count
 	}
 	return batch, nil
 }

@@ -59,7 +59,7 @@ func TestGetBatchSaysWhatIsKnown(t *testing.T) {
 			t.Fatalf("GetBatch() = %+v, %v", batch, err)
 		}
 		want := workqueue.KeySnapshot[string]{Key: "a/1", State: workqueue.KeyProcessing, Priority: 7, Group: "a",
-			Requeues: 1}
+			Requeues: 1, Failures: q.Failures("a/1")}
 		if batch[0] != want || batch[1].Causes.String() != "1" {
 			t.Errorf("GetBatch() = %+v, want first %+v", batch, want)
 		}

@@ -121,8 +121,9 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	case c.Backoff.ForKey != nil:
 		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server " +
 			"computes delays: use RateLimiter")
-	case c.Backoff.Jitter == workqueue.DecorrelatedJitter:
-		return errors.New("redisqueue: the server has no decorrelated jitter: use RateLimiter")
+	case c.Backoff.Bucket != nil:
+		return errors.New("redisqueue: Backoff.Bucket is of this process, and the server computes delays: " +
+			"use StartLimit or RateLimiter")
 	case !(c.StartLimit.Rate >= 0 && c.StartLimit.Rate <= 1e9):
 		return fmt.Errorf("redisqueue: a StartLimit of %v a second makes no sense", c.StartLimit.Rate)
 	case c.PriorityStep < 0:

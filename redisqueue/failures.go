@@ -168,15 +168,16 @@ func reasonOf(err error) string {
 }
 
 // Failures returns how many calls for item have failed in a row, on all replicas, and what is left of the
-// delay after the last. For a key that a worker of this replica holds it knows that from the hand-out, which
+// delay after the last, without Since and Err. For a key that a worker of this replica holds it knows that from the hand-out, which
 // brought it along, and from Fail. For any other key it asks the server, after what was called before, for up
 // to a second, and returns zero if that does not answer, and after shutdown.
-func (q *Queue[T]) Failures(item T) (n int, left time.Duration) {
+func (q *Queue[T]) Failures(item T) (f workqueue.Failures) {
 	if q.holdOf(item) != nil {
-		return q.failuresOfHeld(item)
+		f.Count, f.Left = q.failuresOfHeld(item)
+	} else {
+		f.Count, f.Left, _ = q.askFailures(context.Background(), item)
 	}
-	n, left, _ = q.askFailures(context.Background(), item)
-	return n, left
+	return f
 }
 
 // failuresOfHeld is Failures of a key that a worker of this replica holds, and zero for any other.

@@ -43,8 +43,8 @@ func TestFailuresOfAllReplicas(t *testing.T) {
 		flush(t, queues[0])
 		shiftClock(t, client, now)
 		mustGet(t, q, "x")
-		if n, left := q.Failures("x"); n != i || left != 0 {
-			t.Errorf("replica %d: %d failures, %v are left", i, n, left)
+		if f := q.Failures("x"); f.Count != i || f.Left != 0 {
+			t.Errorf("replica %d: %d failures, %v are left", i, f.Count, f.Left)
 		}
 		if at := q.AddedAt("x"); time.Since(at) > time.Minute || at.After(time.Now()) {
 			t.Errorf("added at %v", at)
@@ -53,14 +53,14 @@ func TestFailuresOfAllReplicas(t *testing.T) {
 		wantFail(t, q, "x", workqueue.Failure{MaxRetries: 3}, workqueue.Retry{Attempt: i + 1, Delay: delay})
 		now += delay + time.Second
 	}
-	if n, left := queues[0].Failures("x"); n != 3 || left <= 3*time.Minute {
-		t.Errorf("a replica that does not hold the key knows of %d failures, %v are left", n, left)
+	if f := queues[0].Failures("x"); f.Count != 3 || f.Left <= 3*time.Minute {
+		t.Errorf("a replica that does not hold the key knows of %d failures, %v are left", f.Count, f.Left)
 	}
 	// An event brings the key early: that is the same failure. Held, it knows what is left of the delay.
 	queues[0].Add("x")
 	mustGet(t, queues[1], "x")
-	if n, left := queues[1].Failures("x"); n != 3 || left <= 3*time.Minute {
-		t.Errorf("%d failures, %v are left", n, left)
+	if f := queues[1].Failures("x"); f.Count != 3 || f.Left <= 3*time.Minute {
+		t.Errorf("%d failures, %v are left", f.Count, f.Left)
 	}
 	wantFail(t, queues[1], "x", workqueue.Failure{MaxRetries: 3},
 		workqueue.Retry{Attempt: 3, Same: true, Delay: 4 * time.Minute})
@@ -76,7 +76,7 @@ func TestFailuresOfAllReplicas(t *testing.T) {
 	if len(given) != 1 || given[0].Attempts != 4 || given[0].Err != "broken" {
 		t.Errorf("given up: %+v", given)
 	}
-	if n, _ := queues[0].Failures("x"); n != 0 {
+	if n := queues[0].Failures("x").Count; n != 0 {
 		t.Errorf("a key that was given up has %d failures", n)
 	}
 	wantNoKeys(t, queues[0])
@@ -115,16 +115,16 @@ func TestFailuresEnd(t *testing.T) {
 		q.AddAfter("x", time.Millisecond)
 		q.Done("x")
 		mustGet(t, q, "x")
-		if n, _ := q.Failures("x"); n != 1 {
+		if n := q.Failures("x").Count; n != 1 {
 			t.Errorf("%d: %d failures", i, n)
 		}
 		end()
-		if n, left := q.Failures("x"); n != 0 || left != 0 {
-			t.Errorf("%d: %d failures, %v are left", i, n, left)
+		if f := q.Failures("x"); f.Count != 0 || f.Left != 0 {
+			t.Errorf("%d: %d failures, %v are left", i, f.Count, f.Left)
 		}
 		q.Done("x")
 		flush(t, q)
-		if n, _ := q.Failures("x"); n != 0 {
+		if n := q.Failures("x").Count; n != 0 {
 			t.Errorf("%d: the server has %d failures", i, n)
 		}
 	}

@@ -65,6 +65,22 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	return item, nil
 }
 
+// Next is GetContext that also returns what the server has said of the key: see [workqueue.Extended].
+func (q *Queue[T]) Next(ctx context.Context) (h workqueue.HandOut[T], err error) {
+	if h.Key, err = q.GetContext(ctx); err != nil {
+		return h, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if held := q.mu.held[h.Key]; held != nil {
+		h.Priority, h.AddedAt, h.HasCauses = held.priority, held.addedAt, held.causes != ""
+		if held.failures > 0 {
+			h.Failures = workqueue.Failures{Count: held.failures, Left: max(0, time.Until(held.retryAt))}
+		}
+	}
+	return h, nil
+}
+
 // Done ends the processing of item. It does not block: the server hears of it with the next call, which
 // begins at once; see Flush. If the key was added meanwhile, it is queued again. If its lease was lost, Done
 // changes nothing on the server and is counted in [Info]. For a key that this process does not hold it

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -20,6 +22,10 @@ import (
 // that is not equal to itself, that the codec cannot encode, or that is reserved. What is added while the
 // server does not answer is kept in memory without a bound: see [Info].
 type Queue[T comparable] struct {
+	workqueue.Unimplemented[T]
+	operate.UnimplementedOperable[T]
+	leasing.UnimplementedLeaser[T]
+
 	config   Config[T]
 	client   redis.UniversalClient
 	script   *redis.Script // batchScript; tests have another clock

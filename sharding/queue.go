@@ -60,6 +60,7 @@ func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 }
 
 type queue[T comparable] struct {
+	leasing.UnimplementedLeaser[T]
 	// ExtendedRateLimiting is inner, or what Extend makes of it.
 	workqueue.ExtendedRateLimiting[T]
 	operable operate.Operable[T] // inner, or nil
@@ -189,6 +190,15 @@ func (q *queue[T]) GetContext(ctx context.Context) (key T, err error) {
 		key, err = q.ExtendedRateLimiting.GetContext(ctx)
 		if err != nil || q.take(key, q.priorityOf) {
 			return key, err
+		}
+	}
+}
+
+func (q *queue[T]) Next(ctx context.Context) (workqueue.HandOut[T], error) {
+	for {
+		h, err := q.ExtendedRateLimiting.Next(ctx)
+		if err != nil || q.take(h.Key, func(T) int { return h.Priority }) {
+			return h, err
 		}
 	}
 }

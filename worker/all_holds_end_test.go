@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -169,7 +170,7 @@ func TestHoldEndsWithLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		leases := 0
-		q := leasedQueue{newQueue(), &j, func(cancel context.CancelCauseFunc) {
+		q := leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), &j, func(cancel context.CancelCauseFunc) {
 			if leases++; leases == 2 { // that of the hold
 				time.AfterFunc(time.Second, func() { cancel(errLeaseLost) })
 			}
@@ -191,7 +192,10 @@ func TestHoldEndsWithLease(t *testing.T) {
 }
 
 // slowRelease is a queue that takes a while to take a lease back.
-type slowRelease struct{ extended }
+type slowRelease struct {
+	leasing.UnimplementedLeaser[string]
+	extended
+}
 
 func (slowRelease) Facts() []operate.Fact { return nil }
 func (slowRelease) Below() any            { return nil }
@@ -212,7 +216,7 @@ func (slowRelease) Lease(ctx context.Context, _ string) (context.Context, contex
 func TestHoldReleasedAtOnceWithSlowLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
-		q := slowRelease{newQueue()}
+		q := slowRelease{extended: newQueue()}
 		q.Add("a")
 		p := worker.New(q, func(context.Context, string) error {
 			calls.Add(1)

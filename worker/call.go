@@ -130,8 +130,8 @@ func (cc *callContext[T]) lastAttempt() bool {
 	if !running || t.options.MaxRetries == UnlimitedRetries || cc.tracked.base.Err() != nil {
 		return false
 	}
-	n, delay := t.queue.Failures(key)
-	return delay == 0 && n >= max(0, t.options.MaxRetries)
+	f := t.queue.Failures(key)
+	return f.Left == 0 && f.Count >= max(0, t.options.MaxRetries)
 }
 
 func (cc *callContext[T]) addReason(r *holdReason) {

@@ -9,12 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 // leasedQueue is a queue with leases.
 type leasedQueue struct {
+	leasing.UnimplementedLeaser[string]
 	stringQueue
 	j      *journal
 	leased func(cancel context.CancelCauseFunc)
@@ -54,7 +56,7 @@ func TestLease(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			var j journal
-			q := leasedQueue{newQueue(), &j, func(cancel context.CancelCauseFunc) {
+			q := leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), &j, func(cancel context.CancelCauseFunc) {
 				time.AfterFunc(time.Second,
 					func() { cancel(errLeaseLost) })
 			}}
@@ -80,7 +82,7 @@ func TestLeaseThatEndsGivesNoKeyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		calls := 0
-		q := leasedQueue{newQueue(), &j, func(cancel context.CancelCauseFunc) {
+		q := leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), &j, func(cancel context.CancelCauseFunc) {
 			if calls++; calls == 1 {
 				time.AfterFunc(time.Second, func() { cancel(errLeaseLost) })
 			}
@@ -116,7 +118,7 @@ func TestLeaseOfKeyNotStarted(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var j journal
 			var pool *worker.Pool[string]
-			q := slowLeasedQueue{leasedQueue{newQueue(), &j, func(context.CancelCauseFunc) { pool.Stop(drain) }}}
+			q := slowLeasedQueue{leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), &j, func(context.CancelCauseFunc) { pool.Stop(drain) }}}
 			pool = worker.New(q, func(context.Context, string) error { j.add("handled"); return nil },
 				options{CancelGrace: worker.NoGrace})
 			q.Add("a")
@@ -140,7 +142,7 @@ func TestLeaseOfKeyNotStarted(t *testing.T) {
 func TestLeaseThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
-		q := leasedQueue{newQueue(), &j, func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
+		q := leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), &j, func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
 		logger, logs := newLogger()
 		p := worker.New(q, broken,
 			options{HandlerTimeout: time.Hour, MaxRetries: 5, Logger: logger,

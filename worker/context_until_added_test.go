@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -35,7 +36,10 @@ func overNotifying(t *testing.T, test func(t *testing.T, q notifying)) {
 }
 
 // leased is a notifying queue whose keys have leases.
-type leased struct{ notifying }
+type leased struct {
+	leasing.UnimplementedLeaser[string]
+	notifying
+}
 
 func (leased) Facts() []operate.Fact { return nil }
 func (leased) Below() any            { return nil }
@@ -68,7 +72,7 @@ func overContextKinds(t *testing.T, test func(t *testing.T, q stringQueue, o opt
 					o.Clock = testingclock.NewFakeClock(time.Unix(0, 0)) // Bubbles do not share its channels.
 				}
 				if strings.HasPrefix(kind, "lease") {
-					q = leased{q}
+					q = leased{notifying: q}
 				}
 				test(t, q, o)
 			})

@@ -24,7 +24,7 @@ func overHolding(t *testing.T, test func(t *testing.T, q stringQueue)) {
 		"FIFO":     func() stringQueue { return newQueue() },
 		"plain":    func() stringQueue { return plain{newQueue()} }, // as client-go's
 		"priority": func() stringQueue { return newPriorityQueue(priorityqueue.Config[string]{}) },
-		"leased":   func() stringQueue { return leased{newQueue()} },
+		"leased":   func() stringQueue { return leased{notifying: newQueue()} },
 	} {
 		t.Run("queue="+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, newQueue()) })

@@ -133,29 +133,20 @@ func TestLogOfAKeyThatFails(t *testing.T) {
 	}
 }
 
-// A key that fails without an end, and is added meanwhile, is logged rarely, also if the queue's limiter says
-// how often it has failed.
+// A key that fails without an end, and is added meanwhile, is logged rarely.
 func TestLogOfAKeyThatIsAddedWhileItFails(t *testing.T) {
-	for _, isPlain := range []bool{false, true} {
-		t.Run(fmt.Sprint("plain=", isPlain), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				logs := defaultLog(t, slog.LevelInfo)
-				var q stringQueue = workqueue.NewTypedRateLimitingQueue(
-					workqueue.NewTypedControllerRateLimiter[string](nil))
-				if isPlain {
-					q = plain{q}
-				}
-				r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
-				for range 2400 {
-					q.Add("a")
-					time.Sleep(50 * time.Millisecond)
-				}
-				if n := strings.Count(logs.String(), "\n"); n < 3 || n > 10 {
-					t.Errorf("%d lines in two minutes", n)
-				}
-				r.cancel()
-				synctest.Wait()
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		logs := defaultLog(t, slog.LevelInfo)
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil))
+		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
+		for range 2400 {
+			q.Add("a")
+			time.Sleep(50 * time.Millisecond)
+		}
+		if n := strings.Count(logs.String(), "\n"); n < 3 || n > 10 {
+			t.Errorf("%d lines in two minutes", n)
+		}
+		r.cancel()
+		synctest.Wait()
+	})
 }

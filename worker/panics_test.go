@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -148,7 +149,10 @@ type panickyGet struct{ stringQueue }
 
 func (panickyGet) Get() (string, bool) { panic("foreign") }
 
-type panickyLeases struct{ extended }
+type panickyLeases struct {
+	leasing.UnimplementedLeaser[string]
+	extended
+}
 
 func (panickyLeases) Facts() []operate.Fact { return nil }
 func (panickyLeases) Below() any            { return nil }
@@ -260,7 +264,7 @@ func TestPanicIsFatal(t *testing.T) {
 		{name: "ShutDown", queue: inQueue("ShutDown")},
 		{name: "ShuttingDown", queue: inQueue("ShuttingDown"),
 			answer: func() error { return worker.RequeueAfter(0) }},
-		{name: "Lease", queue: func(q extended) stringQueue { return panickyLeases{q} },
+		{name: "Lease", queue: func(q extended) stringQueue { return panickyLeases{extended: q} },
 			left: "2 queued and not started: b, a"},
 
 		{name: "log of a drop", o: logs("The handler failed"), left: bLeft},

@@ -183,7 +183,7 @@ func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K
 	}
 	if s.Failing != nil {
 		if s.Failing.Attempt == 0 && time.Now().Before(until) { // Its calls had to go.
-			s.Failing.Attempt, _ = t.queue.Failures(key)
+			s.Failing.Attempt = t.queue.Failures(key).Count
 		}
 		s.Failing.NextTry = t.nextTry(until, key)
 	}

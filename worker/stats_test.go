@@ -184,7 +184,7 @@ func (q *asked) Snapshot(limit int) workqueue.Snapshot[string] {
 	return q.extended.Snapshot(limit)
 }
 
-func (q *asked) Failures(key string) (int, time.Duration) {
+func (q *asked) Failures(key string) workqueue.Failures {
 	q.most++
 	return q.extended.Failures(key)
 }

@@ -28,8 +28,7 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) (over bool) {
 	begun := time.Now()
 	switch {
 	case rec.trouble == failing:
-		n, _ := t.queue.Failures(key)
-		over = n == 0
+		over = t.queue.Failures(key).Count == 0
 	case rec.trouble == noTrouble && rec.hold == nil && t.knowsAllKeys:
 		_, found := t.queue.SnapshotKey(key)
 		over = !found

@@ -21,10 +21,10 @@ type serverQueue struct {
 	refuses bool
 }
 
-func (q serverQueue) Failures(key string) (int, time.Duration) {
+func (q serverQueue) Failures(key string) workqueue.Failures {
 	if *q.down {
 		q.waitForServer()
-		return 0, 0
+		return workqueue.Failures{}
 	}
 	return q.extended.Failures(key)
 }
@@ -101,7 +101,7 @@ func newSlowServer(takes time.Duration) *slowServer {
 	return q
 }
 
-func (q *slowServer) Failures(key string) (int, time.Duration) {
+func (q *slowServer) Failures(key string) workqueue.Failures {
 	q.asked.Add(1)
 	q.asking.Add(1)
 	defer q.asking.Add(-1)
@@ -248,9 +248,9 @@ func TestLimiterForgetsDuringACall(t *testing.T) {
 // forgetsAtShutdown is a queue that knows no failures once it is shut down, as redisqueue's.
 type forgetsAtShutdown struct{ extended }
 
-func (q forgetsAtShutdown) Failures(key string) (int, time.Duration) {
+func (q forgetsAtShutdown) Failures(key string) workqueue.Failures {
 	if q.ShuttingDown() {
-		return 0, 0
+		return workqueue.Failures{}
 	}
 	return q.extended.Failures(key)
 }

@@ -121,7 +121,7 @@ func (c *Tracked[T]) Done(done func()) { c.doneOrHold(func(T) { done() }) }
 func (c *Tracked[T]) prepare(key T) {
 	t := c.tracker
 	c.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs it if the queue panics below.
-	failed, _ := t.queue.Failures(key)
+	failed := t.queue.Failures(key).Count
 	if t.priorities != nil {
 		c.priority = t.priorities.PriorityOf(key)
 	}

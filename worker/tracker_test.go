@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -326,7 +327,7 @@ type badQueue struct {
 	bad *bool
 }
 
-func (q badQueue) Failures(key string) (int, time.Duration) {
+func (q badQueue) Failures(key string) workqueue.Failures {
 	if *q.bad {
 		panic("a bad queue")
 	}
@@ -374,7 +375,7 @@ func TestPanicsOnGoroutinesOfTracker(t *testing.T) {
 
 // If the key's lease has ended, the key is left to the other process.
 func TestTrackerWithoutLease(t *testing.T) {
-	q := leasedQueue{newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
+	q := leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
 	defer q.ShutDown()
 	tracker := worker.NewTracker(q, options{})
 	e := tracker.Begin(t.Context(), "a")

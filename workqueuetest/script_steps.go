@@ -29,9 +29,9 @@ func (p *player) step(kind string, words []string) {
 	case "fail":
 		p.fail(words[0], must(time.ParseDuration(words[1])), words[2:])
 	case "failures":
-		n, left := p.q.(failing).Failures(words[0])
-		if want := must(strconv.Atoi(words[1])); n != want || left != must(time.ParseDuration(words[2])) {
-			p.Fatalf("%s: Failures() = %d, %v", p.when, n, left)
+		f := p.q.(failing).Failures(words[0])
+		if f.Count != must(strconv.Atoi(words[1])) || f.Left != must(time.ParseDuration(words[2])) {
+			p.Fatalf("%s: Failures() = %+v", p.when, f)
 		}
 	case "drop":
 		p.drop(words)

@@ -1,4 +1,4 @@
-// Package expiring counts something for each key until the key expires.
+// Package expiring keeps something for each key until the key expires.
 package expiring
 
 import (
@@ -12,31 +12,25 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Keys has a count for each key, and each key has its own time to live. There is no goroutine: calls for
+// Keys has a value for each key, and each key has its own time to live. There is no goroutine: calls for
 // other keys give back the memory of keys that have expired. It is made by [New].
 //
 // Invariants, which checkExpiring asserts in the tests of the limiters:
 //   - The slots of Table are those in Order.
 //   - Now is not above Horizon, and what a key has left to live is below it, or the key lives forever.
-type Keys[T comparable] struct {
+type Keys[T comparable, V any] struct {
 	clock clock.PassiveClock
 
 	// Mu guards what follows, and what else its user has. No foreign code but the clock runs under it.
 	Mu sync.Mutex
 	// Table has the keys, and Order when each expires, on the scale of Now.
-	Table keytable.Table[T, Value]
+	Table keytable.Table[T, V]
 	Order slotheap.Heap
 	// readAt is the clock's last reading, zero before the first. Now is by how much the readings have advanced,
 	// at most Horizon. It does not go back with the clock, and goes on from where it was.
 	readAt  time.Time
 	wasRead bool
 	Now     time.Duration
-}
-
-// Value is what is known of a key. A field of 64 bits would leave a gap beside the hash, which has 32.
-type Value struct {
-	Count uint32
-	Span  dueloop.Packed // the user's own
 }
 
 const (
@@ -51,15 +45,15 @@ const (
 )
 
 // New returns Keys on that clock, the real one if c is nil.
-func New[T comparable](c clock.PassiveClock) Keys[T] {
+func New[T comparable, V any](c clock.PassiveClock) Keys[T, V] {
 	if c == nil {
 		c = clock.RealClock{}
 	}
-	return Keys[T]{clock: c}
+	return Keys[T, V]{clock: c}
 }
 
 // AdvanceLocked reads the clock. It comes before all calls below that depend on the time.
-func (k *Keys[T]) AdvanceLocked() {
+func (k *Keys[T, V]) AdvanceLocked() {
 	t := k.clock.Now()
 	if k.wasRead {
 		k.Now = min(dueloop.AddSaturated(k.Now, max(0, t.Sub(k.readAt))), Horizon)
@@ -67,8 +61,11 @@ func (k *Keys[T]) AdvanceLocked() {
 	k.readAt, k.wasRead = t, true
 }
 
+// TimeLocked returns the clock's time at now, on the scale of Now.
+func (k *Keys[T, V]) TimeLocked(now time.Duration) time.Time { return k.readAt.Add(now - k.Now) }
+
 // TickLocked is AdvanceLocked, and drops keys that have expired.
-func (k *Keys[T]) TickLocked() {
+func (k *Keys[T, V]) TickLocked() {
 	k.AdvanceLocked()
 	for range maxDropped {
 		if k.Order.Len() == 0 || k.Order.First().Rank > int64(k.Now) {
@@ -79,7 +76,7 @@ func (k *Keys[T]) TickLocked() {
 }
 
 // Tick is TickLocked, unless there are no keys. A program without failures should not even read the clock.
-func (k *Keys[T]) Tick() {
+func (k *Keys[T, V]) Tick() {
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
 	if k.Table.Len() > 0 {
@@ -88,7 +85,7 @@ func (k *Keys[T]) Tick() {
 }
 
 // ExpiredLocked returns up to limit keys that have expired, in no particular order.
-func (k *Keys[T]) ExpiredLocked(limit int) (keys []T) {
+func (k *Keys[T, V]) ExpiredLocked(limit int) (keys []T) {
 	if k.Order.Len() == 0 || k.Order.First().Rank > int64(k.Now) {
 		return nil
 	}
@@ -102,27 +99,28 @@ func (k *Keys[T]) ExpiredLocked(limit int) (keys []T) {
 }
 
 // ExpiresLocked returns when the key at s expires.
-func (k *Keys[T]) ExpiresLocked(s keytable.Slot) time.Duration {
+func (k *Keys[T, V]) ExpiresLocked(s keytable.Slot) time.Duration {
 	return time.Duration(k.Order.At(s).Rank)
 }
 
 // FindOrInsertLocked returns the slot of key, whose hash is h, what is known of it, and when it expires,
-// which is Now if it is new or has expired: then Count is zero. The pointer is valid until the next call,
+// which is Now if it is new or has expired: then the value is zero. The pointer is valid until the next call,
 // which must be SetLifeLocked.
-func (k *Keys[T]) FindOrInsertLocked(h keytable.Hash, key T) (keytable.Slot, *Value, time.Duration) {
+func (k *Keys[T, V]) FindOrInsertLocked(h keytable.Hash, key T) (keytable.Slot, *V, time.Duration) {
 	s, e, inserted := k.Table.FindOrInsert(h, key)
 	expires := k.Now
 	if !inserted {
 		expires = max(expires, k.ExpiresLocked(s))
 	}
 	if expires == k.Now {
-		e.Value.Count = 0
+		var zero V
+		e.Value = zero
 	}
 	return s, &e.Value, expires
 }
 
 // SetLifeLocked gives the key at s a life of that length from now on.
-func (k *Keys[T]) SetLifeLocked(s keytable.Slot, length time.Duration) {
+func (k *Keys[T, V]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 	e := slotheap.Entry{Rank: int64(Forever), Slot: s}
 	if length < Horizon {
 		e.Rank = int64(k.Now + length)
@@ -134,22 +132,12 @@ func (k *Keys[T]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 	}
 }
 
-// Count returns the count of a key that has not expired.
-func (k *Keys[T]) Count(key T) (n uint32) {
-	k.Find(key, func(s keytable.Slot) {
-		if k.ExpiresLocked(s) > k.Now {
-			n = k.Table.At(s).Value.Count
-		}
-	})
-	return n
-}
-
 // Forget drops key.
-func (k *Keys[T]) Forget(key T) { k.Find(key, k.DropLocked) }
+func (k *Keys[T, V]) Forget(key T) { k.Find(key, k.DropLocked) }
 
 // Find calls locked with the slot of key, if it is there. Like Tick it reads no clock if there are no keys:
 // workers call Forget for every key, and most programs have no failures.
-func (k *Keys[T]) Find(key T, locked func(keytable.Slot)) {
+func (k *Keys[T, V]) Find(key T, locked func(keytable.Slot)) {
 	h := keytable.HashOf(key)
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
@@ -162,4 +150,4 @@ func (k *Keys[T]) Find(key T, locked func(keytable.Slot)) {
 }
 
 // DropLocked drops the key at s.
-func (k *Keys[T]) DropLocked(s keytable.Slot) { slotheap.Drop(&k.Order, &k.Table, s) }
+func (k *Keys[T, V]) DropLocked(s keytable.Slot) { slotheap.Drop(&k.Order, &k.Table, s) }

@@ -3,10 +3,12 @@
 package failures
 
 import (
+	"fmt"
 	"iter"
 	"math"
 	"slices"
 	"sort"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,12 +18,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Failure and Retry are those of package workqueue.
+// Failure, Retry and Failures are those of package workqueue.
 type (
 	Failure struct {
 		Err        error
 		AtLeast    time.Duration
 		MaxRetries int
+		RetryFor   time.Duration
 		Terminal   bool
 	}
 	Retry struct {
@@ -30,22 +33,54 @@ type (
 		Same    bool
 		GivenUp bool
 	}
+	Failures struct {
+		Count int
+		Left  time.Duration
+		Since time.Time
+		Err   string
+	}
 )
 
-// EndsRetries reports whether f gives the key up, as its n-th failure in a row.
-func (f Failure) EndsRetries(n int) bool { return f.Terminal || f.MaxRetries != 0 && n > f.MaxRetries }
+// endsRetries reports whether f gives the key up, as its n-th failure in a row, the first of which was so long
+// ago.
+func (f Failure) endsRetries(n int, ago time.Duration) bool {
+	return f.Terminal || f.MaxRetries != 0 && n > f.MaxRetries || f.RetryFor > 0 && ago > f.RetryFor
+}
 
-// Counts has the number of failures, and the end of the last delay, of each key that fails. A key whose user
-// never calls Forget is dropped an hour after its delay has ended, unless it is in the queue then. While no
-// key fails, Of and Forget cost one atomic load.
+// maxErr is how many bytes of an error are kept.
+const maxErr = 512
+
+// textOf returns the text of an error as it is kept.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := fmt.Sprint(err) // err.Error() may panic, for instance because err is a nil pointer.
+	if len(text) > maxErr {
+		const cut = "…"
+		text = strings.ToValidUTF8(text[:maxErr-len(cut)], "") + cut
+	}
+	return text
+}
+
+// Counts has the failures, and the end of the last delay, of each key that fails. A key whose user never calls
+// Forget is dropped an hour after its delay has ended, unless it is in the queue then. While no key fails, Of
+// and Forget cost one atomic load.
 //
 // No foreign code but the clock runs under its lock. It is made by [New].
 type Counts[T comparable] struct {
 	// some reports whether keys has any. It is written under the lock of keys and read without.
-	some atomic.Bool
-	// keys counts the failures. A key's Span is when its delay ends, on the scale of keys.Now.
-	keys    expiring.Keys[T]
+	some    atomic.Bool
+	keys    expiring.Keys[T, count]
 	inQueue func(key T) bool
+}
+
+// count is what is known of a key. Times are on the scale of keys.Now.
+type count struct {
+	n     int
+	since time.Duration // the first failure
+	ends  time.Duration // the delay of the last one
+	err   string
 }
 
 const (
@@ -57,85 +92,89 @@ const (
 
 // New returns Counts on that clock. The function inQueue reports whether a key is in the queue.
 func New[T comparable](c clock.PassiveClock, inQueue func(key T) bool) *Counts[T] {
-	return &Counts[T]{keys: expiring.New[T](c), inQueue: inQueue}
+	return &Counts[T]{keys: expiring.New[T, count](c), inQueue: inQueue}
 }
 
-// Of returns how often key has failed, and what is left of its delay.
-func (c *Counts[T]) Of(key T) (n int, left time.Duration) {
+// Of returns what is known of the failures of key.
+func (c *Counts[T]) Of(key T) (f Failures) {
 	if !c.some.Load() {
-		return 0, 0
+		return f
 	}
 	h := keytable.HashOf(key)
 	c.keys.Mu.Lock()
 	defer c.keys.Mu.Unlock()
 	c.keys.AdvanceLocked()
 	if _, e := c.keys.Table.Find(h, key); e != nil {
-		n, left = int(e.Value.Count), c.leftLocked(&e.Value)
+		v := &e.Value
+		f = Failures{v.n, max(0, v.ends-c.keys.Now), c.keys.TimeLocked(v.since), v.err}
 	}
-	return n, left
+	return f
 }
 
-func (c *Counts[T]) leftLocked(v *expiring.Value) time.Duration {
-	return max(0, v.Span.Duration()-c.keys.Now)
+// Call is the call of a handler that has failed, as the queue knows it.
+type Call struct {
+	// HasFailed reports that the worker that holds the key has failed already: then this is the same failure,
+	// even if its delay has passed.
+	HasFailed bool
+	// Delay, unless nil, returns how long the key waits if the limiter says so long, or if so much is left of the
+	// delay of the same failure.
+	Delay func(asked time.Duration) time.Duration
 }
 
 // Fail applies the rule to a failure of key, which a worker holds. Only if it is a new one that is retried,
-// Fail asks the limiter.
-func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
-	r := c.Judge(key, f, false)
-	if !r.Same && !r.GivenUp {
-		r.Delay = max(Ask(limiter, key), f.AtLeast, 0)
-		c.Count(key, r)
+// Fail asks the limiter, without a lock.
+func (c *Counts[T]) Fail(key T, f Failure, call Call, limiter Limiter[T]) Retry {
+	c.sweep()
+	err, h := textOf(f.Err), keytable.HashOf(key)
+	r := c.judge(h, key, f, call.HasFailed)
+	if r.GivenUp {
+		return r
 	}
+	if !r.Same {
+		r.Delay = Ask(limiter, key, r.Attempt)
+	}
+	r.Delay = max(r.Delay, f.AtLeast, 0)
+	if call.Delay != nil {
+		r.Delay = call.Delay(r.Delay)
+	}
+	c.record(h, key, r, err)
 	return r
 }
 
-// Judge applies the rule before the limiter is asked: it prolongs the delay of the same failure to f.AtLeast,
-// and drops a key that is given up. The caller counts a new failure. hasFailed reports that the worker that
-// holds the key has failed already: then this is the same failure, also if its delay has passed.
-func (c *Counts[T]) Judge(key T, f Failure, hasFailed bool) (r Retry) {
-	c.sweep()
-	h := keytable.HashOf(key)
+// judge returns what follows from a failure before the limiter is asked. The key of a give-up is dropped.
+func (c *Counts[T]) judge(h keytable.Hash, key T, f Failure, hasFailed bool) (r Retry) {
 	c.keys.Mu.Lock()
 	defer c.keys.Mu.Unlock()
 	c.keys.AdvanceLocked()
 	s, e := c.keys.Table.Find(h, key)
-	if e != nil {
-		r.Attempt, r.Delay = int(e.Value.Count), c.leftLocked(&e.Value)
+	if e == nil {
+		return Retry{Attempt: 1, GivenUp: f.endsRetries(1, 0)}
 	}
-	r.Same = r.Delay > 0 || hasFailed && e != nil
-	if !r.Same {
+	v := &e.Value
+	r = Retry{Attempt: v.n, Delay: max(0, v.ends-c.keys.Now)}
+	if r.Same = r.Delay > 0 || hasFailed; !r.Same {
 		r.Attempt++
 	}
-	switch {
-	case f.EndsRetries(r.Attempt):
+	if f.endsRetries(r.Attempt, c.keys.Now-v.since) {
+		c.dropLocked(s)
 		r.GivenUp, r.Delay = true, 0
-		if e != nil {
-			c.dropLocked(s)
-		}
-	case r.Same && f.AtLeast > r.Delay:
-		r.Delay = f.AtLeast
-		c.setDelayLocked(s, &e.Value, r.Delay)
 	}
 	return r
 }
 
-// Count records a new failure, whose delay is known.
-func (c *Counts[T]) Count(key T, r Retry) {
-	h := keytable.HashOf(key)
+// record keeps a failure that is retried.
+func (c *Counts[T]) record(h keytable.Hash, key T, r Retry, err string) {
 	c.keys.Mu.Lock()
 	defer c.keys.Mu.Unlock()
 	c.keys.AdvanceLocked()
-	s, e, _ := c.keys.Table.FindOrInsert(h, key)
-	e.Value.Count = uint32(min(r.Attempt, math.MaxInt32))
-	c.setDelayLocked(s, &e.Value, r.Delay)
+	s, e, inserted := c.keys.Table.FindOrInsert(h, key)
+	v := &e.Value
+	if inserted {
+		v.since = c.keys.Now
+	}
+	v.n, v.err, v.ends = min(r.Attempt, math.MaxInt32), err, dueloop.AddSaturated(c.keys.Now, r.Delay)
+	c.keys.SetLifeLocked(s, dueloop.AddSaturated(r.Delay, keep))
 	c.some.Store(true)
-}
-
-// setDelayLocked makes the delay of the key at s end after d.
-func (c *Counts[T]) setDelayLocked(s keytable.Slot, v *expiring.Value, d time.Duration) {
-	v.Span = dueloop.Pack(dueloop.AddSaturated(c.keys.Now, d))
-	c.keys.SetLifeLocked(s, dueloop.AddSaturated(d, keep))
 }
 
 // Forget ends the count of key.
@@ -196,22 +235,20 @@ func (c *Counts[T]) settle(key T, inQueue bool) {
 // All yields the keys that fail, with their numbers. See List.
 func (c *Counts[T]) All() iter.Seq2[T, int] {
 	return List(&c.keys.Table, c.keys.Mu.Lock, c.keys.Mu.Unlock, func(s keytable.Slot) int {
-		return int(c.keys.Table.At(s).Value.Count)
+		return c.keys.Table.At(s).Value.n
 	})
 }
 
 // Limiter says how long a key that has failed waits.
 type Limiter[T comparable] interface{ When(key T) time.Duration }
 
-// IsNew marks a call of a limiter about a failure that the queue knows to be a new one.
-type IsNew struct{}
-
-// Ask asks the limiter about a new failure. Some of our limiters count a failure once for each delay that was
-// served. They measure their own delay, and the queue may have served a shorter one: WhenNew makes them
-// count. Its second parameter has a type that no limiter outside of this module can name.
-func Ask[T comparable](limiter Limiter[T], key T) time.Duration {
-	if l, ok := limiter.(interface{ WhenNew(T, IsNew) time.Duration }); ok {
-		return l.WhenNew(key, IsNew{})
+// Ask asks the limiter how long a key waits after its n-th failure in a row. Those of package workqueue answer
+// without counting. Any other counts by itself, and is asked once for each new failure.
+func Ask[T comparable](limiter Limiter[T], key T, n int) time.Duration {
+	if l, ok := limiter.(interface {
+		Delay(key T, n int) time.Duration
+	}); ok {
+		return l.Delay(key, n)
 	}
 	return limiter.When(key)
 }

@@ -1,7 +1,9 @@
 package failures_test
 
 import (
+	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,11 +26,11 @@ func TestForgottenByItself(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for key := range n {
-		counts.Fail(key, failures.Failure{}, always(time.Minute))
+		counts.Fail(key, failures.Failure{}, failures.Call{}, always(time.Minute))
 	}
 	c.Step(61*time.Minute - 1)
 	counts.Forget(-1)
-	if n, _ := counts.Of(n - 1); n != 1 {
+	if f := counts.Of(n - 1); f.Count != 1 {
 		t.Fatal("a key is gone before its time")
 	}
 	c.Step(1)
@@ -51,10 +53,10 @@ func TestForgottenByItself(t *testing.T) {
 		c.Step(time.Hour)
 		counts.Forget(-1)
 	}
-	if n, left := counts.Of(7); n != 1 || left != 0 {
-		t.Errorf("%d failures, %v left of a key in the queue", n, left)
+	if f := counts.Of(7); f.Count != 1 || f.Left != 0 {
+		t.Errorf("%d failures, %v left of a key in the queue", f.Count, f.Left)
 	}
-	if r := counts.Fail(7, failures.Failure{MaxRetries: 1}, always(0)); r != (failures.Retry{Attempt: 2,
+	if r := counts.Fail(7, failures.Failure{MaxRetries: 1}, failures.Call{}, always(0)); r != (failures.Retry{Attempt: 2,
 		GivenUp: true}) {
 		t.Errorf("%+v", r)
 	}
@@ -68,23 +70,47 @@ func TestWithoutFailures(t *testing.T) {
 	}
 }
 
-// counting is a limiter that counts a failure once for each delay, as ours do.
-type counting struct {
-	always
-	asked int
-}
+// pure is a limiter that can say how long the n-th failure waits.
+type pure struct{ always }
 
-func (l *counting) WhenNew(int, failures.IsNew) time.Duration {
-	l.asked++
-	return time.Duration(l.always)
-}
+func (pure) Delay(_, n int) time.Duration { return time.Duration(n) }
 
+// A limiter that need not count is not asked to.
 func TestAsk(t *testing.T) {
-	l := &counting{always: 5}
-	if d := failures.Ask(l, 1); d != 5 || l.asked != 1 {
-		t.Errorf("%v, asked %d times", d, l.asked)
-	}
-	if d := failures.Ask(always(3), 1); d != 3 {
+	if d := failures.Ask(pure{9}, 1, 5); d != 5 {
 		t.Error(d)
+	}
+	if d := failures.Ask(always(3), 1, 5); d != 3 {
+		t.Error(d)
+	}
+}
+
+// What is kept of a failure: since when the key fails, and the text of the latest error, also of the same
+// failure, within its bound. RetryFor counts from the first failure.
+func TestWhatIsKept(t *testing.T) {
+	c := testkit.NewFakeClock()
+	counts, since := failures.New(c, func(int) bool { return true }), c.Now()
+	fail := func(f failures.Failure) failures.Retry {
+		return counts.Fail(1, f, failures.Call{}, always(time.Second))
+	}
+	fail(failures.Failure{Err: errors.New("first")})
+	c.Step(time.Second / 2)
+	fail(failures.Failure{Err: errors.New("the same")})
+	want := failures.Failures{Count: 1, Left: time.Second / 2, Since: since, Err: "the same"}
+	if got := counts.Of(1); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	c.Step(time.Second)
+	fail(failures.Failure{Err: errors.New(strings.Repeat("ä", 300)), RetryFor: 1500 * time.Millisecond})
+	got := counts.Of(1)
+	if got.Count != 2 || !got.Since.Equal(since) || len(got.Err) > 512 || !strings.HasSuffix(got.Err, "ä…") {
+		t.Errorf("%+v", got)
+	}
+	c.Step(1)
+	if r := fail(failures.Failure{RetryFor: 1500 * time.Millisecond}); !r.GivenUp || counts.Of(1).Count != 0 {
+		t.Errorf("%+v, then %+v", r, counts.Of(1))
+	}
+	if r := fail(failures.Failure{RetryFor: 1}); r.GivenUp {
+		t.Error("the first failure of a new row gives the key up")
 	}
 }

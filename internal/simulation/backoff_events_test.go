@@ -53,7 +53,6 @@ var retriers = []struct {
 	{"FullJitter", "`NewTypedItemBackoffRateLimiter` with `FullJitter`, the slowest of three seeds", 4,
 		jittered(workqueue.FullJitter)},
 	{"EqualJitter", "", 2, jittered(workqueue.EqualJitter)},
-	{"DecorrelatedJitter", "", 3, jittered(workqueue.DecorrelatedJitter)},
 }
 
 func jittered(jitter workqueue.Jitter) func(seed uint64) retrier {

@@ -113,7 +113,7 @@ func (r *fleetRun) back(replicas int) int {
 func TestBackoffSimulation(t *testing.T) {
 	var runs []*fleetRun
 	for _, jitter := range []workqueue.Jitter{
-		workqueue.NoJitter, workqueue.FullJitter, workqueue.EqualJitter, workqueue.DecorrelatedJitter,
+		workqueue.NoJitter, workqueue.FullJitter, workqueue.EqualJitter,
 	} {
 		r := simulateFleet(jitter)
 		runs = append(runs, r)
