@@ -1,0 +1,295 @@
+// Package foreign lets programs use what this project has for its own queues, such as package worker, over any
+// other queue with client-go's interface: client-go's own, controller-runtime's, or one that a program has
+// written.
+package foreign
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/failures"
+	"github.com/keyedqueue/workqueue/internal/gate"
+)
+
+// RateLimiting returns a wrapper that makes a [workqueue.ExtendedRateLimiting] of queue, through the public
+// methods of queue alone. Call it once, and use only the wrapper from then on: each wrapper counts failures and
+// hand-outs for itself.
+//
+// The wrapper counts each failed call, also of a key that an event has brought early: queue does not say how
+// long a key waits. With AtLeast it calls AddAfter, and does not ask queue's limiter. A count is forgotten an
+// hour after the failure unless a worker holds the key.
+//
+// It knows the keys that it has handed out, and the adds that came through it. So AddedAgain misses keys that
+// come due, SnapshotKey finds held keys alone, and AddedAt is zero. A key that was added here and that queue
+// drops when it is shut down, as controller-runtime's does, is still handed out. Drains shut queue down, and
+// wait until nothing more comes and every key that was handed out is Done.
+//
+// A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own while somebody
+// waits for a key. That stays when the caller gives up, and ends with the next key, which is handed out next, or
+// with the shutdown. A queue that also has GetWithPriority, as controller-runtime's, gives Next the priority.
+func RateLimiting[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.ExtendedRateLimiting[T] {
+	q := &wrapper[T]{below: queue}
+	q.mu.keys = make(map[T]*key)
+	q.get = func() (T, int, bool) {
+		key, shutdown := queue.Get()
+		return key, 0, shutdown
+	}
+	if p, ok := queue.(interface{ GetWithPriority() (T, int, bool) }); ok {
+		q.get = p.GetWithPriority
+	}
+	q.failures = failures.New(nil, q.holds)
+	return q
+}
+
+// wrapper makes an ExtendedRateLimiting of any rate-limiting queue.
+type wrapper[T comparable] struct {
+	workqueue.Unimplemented[T]
+	below    workqueue.TypedRateLimitingInterface[T]
+	get      func() (item T, priority int, shutdown bool) // of below
+	failures *failures.Counts[T]
+
+	shuttingDown atomic.Bool // A method that shuts down was called here.
+	dropping     atomic.Bool // DropQueued was called after that.
+	dropTurn     sync.Mutex  // A Done must not drop what DropQueued is to return.
+
+	// mu is the lock, and what it guards. No method of below is called under it.
+	mu struct {
+		gate.Gate
+
+		// keys has all of which something is known: see isEmpty.
+		keys map[T]*key
+		most int // how many there have been
+		held int
+		// dones counts the calls of below's Done that have not returned: they may queue a key.
+		dones   int
+		dropped uint64
+
+		waiting  int                   // the callers that wait for a key, and the drains
+		fetching bool                  // A goroutine, the fetcher, is in get. It leaves what it gets in fetched.
+		fetched  *workqueue.HandOut[T] // or nil
+		// down: get has reported the shutdown, and is not called before the next Done. Then left has the keys that
+		// below has not handed out.
+		down      bool
+		left      []T
+		idleSince time.Time // when the last key was Done, or the drain began
+	}
+}
+
+// key is what the wrapper knows of a key.
+type key struct {
+	added bool // here, since it was handed out last
+	loud  bool // not only quietly
+	held  bool
+	own   bool // held, and below does not know: it had dropped the key
+	// causes are those of the last hand-out, next those for the next one.
+	causes, next workqueue.Causes
+	again        chan struct{} // is closed when a held key is added; nil unless somebody waits
+}
+
+func (k *key) isEmpty() bool { return !k.added && !k.held && k.next.IsZero() }
+
+// keyLocked returns what is known of item, after it has made room for it.
+func (q *wrapper[T]) keyLocked(item T) *key {
+	k := q.mu.keys[item]
+	if k == nil {
+		k = new(key)
+		q.mu.keys[item] = k
+	}
+	return k
+}
+
+// unlock ends every critical section. It starts the fetcher if somebody waits, and wakes those for whom there
+// is something to do.
+func (q *wrapper[T]) unlock() {
+	q.ensureFetcherLocked()
+	if q.mu.fetched != nil || q.mu.down {
+		q.mu.Wake()
+	}
+	if q.mu.down && q.mu.held+q.mu.dones+len(q.mu.left) == 0 && q.mu.fetched == nil {
+		q.mu.EndDrain(nil)
+	}
+	q.mu.Unlock()
+}
+
+func (q *wrapper[T]) ensureFetcherLocked() {
+	if q.mu.waiting > 0 && !q.mu.fetching && q.mu.fetched == nil && !q.mu.down {
+		q.mu.fetching = true
+		go q.fetch()
+	}
+}
+
+// fetch gets one key, or notices that no more come.
+func (q *wrapper[T]) fetch() {
+	item, priority, shutdown := q.get()
+	q.mu.Lock()
+	defer q.unlock()
+	q.mu.fetching = false
+	if !shutdown {
+		q.mu.fetched = &workqueue.HandOut[T]{Key: item, Priority: priority}
+		return
+	}
+	q.mu.down = true
+	for item, k := range q.mu.keys {
+		if k.added && !k.held {
+			q.mu.left = append(q.mu.left, item)
+		}
+	}
+}
+
+// Get is GetContext without a context.
+func (q *wrapper[T]) Get() (item T, shutdown bool) {
+	h, err := q.await(nil)
+	return h.Key, err != nil
+}
+
+// GetContext waits for a key: see [workqueue.Extended].
+func (q *wrapper[T]) GetContext(ctx context.Context) (T, error) {
+	h, err := q.Next(ctx)
+	return h.Key, err
+}
+
+// Next is GetContext that also returns the failures, and whether there are causes.
+func (q *wrapper[T]) Next(ctx context.Context) (h workqueue.HandOut[T], err error) {
+	if err := ctx.Err(); err != nil {
+		return h, err
+	}
+	if h, err = q.await(ctx.Done()); err != nil {
+		return h, gate.PublicError(ctx, err)
+	}
+	h.Failures = q.Failures(h.Key)
+	return h, nil
+}
+
+// await waits for a key, and takes it.
+func (q *wrapper[T]) await(done <-chan struct{}) (h workqueue.HandOut[T], err error) {
+	q.mu.Lock()
+	defer q.unlock()
+	for {
+		switch {
+		case q.mu.fetched != nil:
+			h, q.mu.fetched = *q.mu.fetched, nil
+			h.HasCauses = q.takeLocked(h.Key, false)
+			return h, nil
+		case len(q.mu.left) > 0:
+			h.Key, q.mu.left = q.mu.left[0], q.mu.left[1:]
+			h.HasCauses = q.takeLocked(h.Key, true)
+			return h, nil
+		case q.mu.down:
+			return h, workqueue.ErrShutDown
+		}
+		if !q.sleepLocked(done) {
+			return h, gate.ErrContextDone
+		}
+	}
+}
+
+// sleepLocked waits until there may be a key, and returns false if done is closed first.
+func (q *wrapper[T]) sleepLocked(done <-chan struct{}) bool {
+	q.mu.waiting++
+	defer func() { q.mu.waiting-- }()
+	q.ensureFetcherLocked()
+	return q.mu.Sleep(done, nil)
+}
+
+// takeLocked notes that a worker has got item, and reports whether that has causes.
+func (q *wrapper[T]) takeLocked(item T, own bool) (hasCauses bool) {
+	k := q.keyLocked(item)
+	*k = key{held: true, own: own, causes: k.next}
+	q.mu.held++
+	return !k.causes.IsZero()
+}
+
+// Done ends the work on item. Of a key that was not handed out here it is below's.
+func (q *wrapper[T]) Done(item T) {
+	q.finish(item)
+	if q.dropping.Load() {
+		q.dropAll() // The key may be queued again.
+	}
+}
+
+func (q *wrapper[T]) finish(item T) {
+	known, own := q.finishHere(item)
+	if own {
+		return
+	}
+	q.below.Done(item)
+	if known {
+		q.mu.Lock()
+		defer q.unlock()
+		q.mu.dones--
+		q.mu.down, q.mu.left = false, nil // Below may have queued the key again.
+	}
+}
+
+// finishHere notes that item is Done. It reports whether item was handed out here, and whether below does not
+// know that. The caller has to call below's Done otherwise, and counts it in dones.
+func (q *wrapper[T]) finishHere(item T) (known, own bool) {
+	q.mu.Lock()
+	defer q.unlock()
+	k := q.mu.keys[item]
+	if k == nil || !k.held {
+		return false, false
+	}
+	own = k.own
+	k.held, k.own, k.causes, k.again = false, false, workqueue.Causes{}, nil
+	if k.isEmpty() {
+		q.removeLocked(item)
+	}
+	if k.added && own {
+		q.mu.left = append(q.mu.left, item)
+	}
+	q.mu.held--
+	q.mu.idleSince = time.Now()
+	if !own {
+		q.mu.dones++
+	}
+	return true, own
+}
+
+// removeLocked removes what is known of item. A map does not shrink, so an empty one that was large is replaced.
+func (q *wrapper[T]) removeLocked(item T) {
+	q.mu.most = max(q.mu.most, len(q.mu.keys))
+	if delete(q.mu.keys, item); len(q.mu.keys) == 0 && q.mu.most > 1<<10 {
+		q.mu.keys, q.mu.most = make(map[T]*key), 0
+	}
+}
+
+// Add adds item: see AddCause.
+func (q *wrapper[T]) Add(item T) { q.AddCause(item, workqueue.Cause{}) }
+
+// AddCause notes the add before below knows of it: later the key may have been handed out again.
+func (q *wrapper[T]) AddCause(item T, cause workqueue.Cause) {
+	if cause.Time.IsZero() {
+		cause.Time = time.Now()
+	}
+	if !q.ShuttingDown() {
+		q.noteAdd(item, cause)
+	}
+	q.below.Add(item)
+}
+
+func (q *wrapper[T]) noteAdd(item T, cause workqueue.Cause) {
+	q.mu.Lock()
+	defer q.unlock()
+	k := q.keyLocked(item)
+	k.added, k.loud, k.next = true, k.loud || !cause.Quiet, k.next.Plus(cause)
+	if k.again != nil && k.loud {
+		close(k.again)
+		k.again = nil
+	}
+}
+
+// AddAfter is below's, or Add if item is not to wait.
+func (q *wrapper[T]) AddAfter(item T, d time.Duration) {
+	if d > 0 {
+		q.below.AddAfter(item, d)
+	} else {
+		q.Add(item)
+	}
+}
+
+// AddRateLimited is below's.
+func (q *wrapper[T]) AddRateLimited(item T) { q.below.AddRateLimited(item) }

@@ -1,0 +1,92 @@
+package foreign
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/gate"
+	"k8s.io/utils/clock"
+)
+
+// ShutDown shuts below down. What below drops then is still handed out.
+func (q *wrapper[T]) ShutDown() {
+	q.shuttingDown.Store(true)
+	q.below.ShutDown()
+	q.mu.Lock()
+	defer q.unlock()
+	q.mu.EndDrain(workqueue.ErrShutDown)
+}
+
+// ShutDownWithDrain drops what is left if nobody takes a key for 10 s: see [workqueue.Typed].
+func (q *wrapper[T]) ShutDownWithDrain() {
+	_ = q.drain(context.Background(), func() (again bool) {
+		if keys := q.dropAll(); len(keys) > 0 {
+			gate.LogLeft(nil, "", len(keys))
+		}
+		return true
+	})
+}
+
+func (q *wrapper[T]) ShutDownContext(ctx context.Context) error {
+	return q.drain(ctx, func() (again bool) { return false })
+}
+
+// drain waits with the fetcher: it has a key for a worker, or nothing more comes.
+func (q *wrapper[T]) drain(ctx context.Context, tired func() (again bool)) error {
+	q.shuttingDown.Store(true)
+	q.below.ShutDown()
+	q.mu.Lock()
+	q.mu.waiting++
+	q.mu.idleSince = time.Now()
+	drain := q.mu.Drain()
+	q.unlock()
+	defer func() {
+		q.mu.Lock()
+		defer q.unlock()
+		q.mu.waiting--
+	}()
+	return drain.WaitPatiently(ctx, clock.RealClock{}, q.idle, tired)
+}
+
+// idle returns for how long no key has been held.
+func (q *wrapper[T]) idle() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.held > 0 {
+		return 0
+	}
+	return time.Since(q.mu.idleSince)
+}
+
+func (q *wrapper[T]) ShuttingDown() bool { return q.shuttingDown.Load() || q.below.ShuttingDown() }
+
+// dropPatience is how long DropQueued waits for a key that below holds back, as a queue with limits may.
+const dropPatience = 100 * time.Millisecond
+
+// DropQueued gets the keys and calls Done for each. What below holds back follows at a later Done.
+func (q *wrapper[T]) DropQueued() []T {
+	if !q.ShuttingDown() {
+		return nil
+	}
+	defer q.dropping.Store(true)
+	return q.dropAll()
+}
+
+func (q *wrapper[T]) dropAll() (keys []T) {
+	q.dropTurn.Lock()
+	defer q.dropTurn.Unlock()
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), dropPatience)
+		key, err := q.GetContext(ctx)
+		cancel()
+		if err != nil {
+			return keys
+		}
+		keys = append(keys, key)
+		q.finish(key)
+		q.mu.Lock()
+		q.mu.dropped++
+		q.unlock()
+	}
+}
