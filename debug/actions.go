@@ -45,19 +45,28 @@ const actionHeader = "X-Workqueue-Action"
 // actionSet names what the page offers for a queue, or for a key.
 type actionSet []string
 
-// keyActions are the actions on keys: the button's text, what was done to a key and to several, and the
-// answer if no key is called so.
-var keyActions = map[string]struct{ button, done, several, noKey string }{
-	"retry":  {"Retry now", "", "Retried", "No such key."},
-	"forget": {"Forget failures", "Forgot the failures of %s.", "Forgot the failures of", "No such key."},
-	"remove": {"Remove", "Removed %s, and forgot its failures.", "Removed", "No such key in the queue."},
+// keyActions are the actions on keys: the texts of the buttons for a key and for all of a list, what was done
+// to a key and to several, and the answer if no key is called so.
+var keyActions = map[string]struct{ button, forAll, done, several, noKey string }{
+	"retry": {
+		button: "Retry now", forAll: "Retry all", several: "Retried", noKey: "No such key.",
+	},
+	"forget": {
+		button: "Forget failures", forAll: "Forget all failures", done: "Forgot the failures of %s.",
+		several: "Forgot the failures of", noKey: "No such key.",
+	},
+	"remove": {
+		button: "Remove", done: "Removed %s, and forgot its failures.",
+		several: "Removed", noKey: "No such key in the queue.",
+	},
 	"cancel": {
-		"Cancel", "Ended the context of the handler of %s. What it returns decides what follows.",
-		"Canceled the handlers of", "No handler has a key that is called that: it may just have ended.",
+		button: "Cancel", done: "Ended the context of the handler of %s. What it returns decides what follows.",
+		several: "Canceled the handlers of",
+		noKey:   "No handler has a key that is called that: it may just have ended.",
 	},
 	"release": {
-		"Release", "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
-		"Ended the holds of", "No key on hold is called that: the hold may just have ended.",
+		button: "Release", done: "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
+		several: "Ended the holds of", noKey: "No key on hold is called that: the hold may just have ended.",
 	},
 }
 
@@ -96,7 +105,7 @@ func (a actionSet) forKey(k keyReport) actionSet {
 	can := map[string]bool{
 		"retry": true, "remove": inQueue, "forget": !inQueue || k.Error != "" || k.Requeues > 0,
 		"cancel":  k.State == string(workqueue.KeyProcessing) && k.Held == nil,
-		"release": k.Held != nil, "pause_group": k.Group != "",
+		"release": k.Held != nil, "pause_group": k.GroupToPause() != "",
 	}
 	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
 }

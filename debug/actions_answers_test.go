@@ -155,7 +155,7 @@ func TestQueueThatNobodyWorks(t *testing.T) {
 		if l.Queues[0].Name != "late" || l.Queues[0].Unworked || !l.Queues[1].Unworked {
 			t.Errorf("%+v", l.Queues)
 		}
-		wantBody(t, get(h, "?queue=follower"), "nobody takes keys</span>", `<dd class=""><a href="#queued">12m</a>`)
+		wantBody(t, get(h, "?queue=follower"), "nobody takes keys</span>", `<dd><a href="#queued">12m</a>`)
 		wantBody(t, get(h, "?queue=late"), `<dd class="bad"><a href="#queued">11m</a>`)
 	})
 }

@@ -24,8 +24,6 @@ type chart struct {
 type series struct {
 	Class, Name, Now string
 	Line, Area       string
-	// Quiet leaves it out of the legend, because the chart's Note explains it.
-	Quiet bool
 }
 
 const (
@@ -37,24 +35,28 @@ const (
 type source struct {
 	class, name, json string
 	of                func(point) float64
+	// isTime: a number of seconds, or zero where it is not known.
+	isTime bool
+}
+
+func count(class, name, json string, of func(point) float64) source {
+	return source{class: class, name: name, json: json, of: of}
 }
 
 var (
-	queued  = source{"a area", "queued", "queued", func(p point) float64 { return float64(p.queued) }}
-	inWork  = source{"b", "in work", "processing", func(p point) float64 { return float64(p.inWork) }}
-	onHold  = source{"d", "on hold", "held", func(p point) float64 { return float64(p.held) }}
-	waiting = source{"c", "waiting", "waiting", func(p point) float64 { return float64(p.waiting) }}
-	adds    = source{"a area", "adds", "adds_per_second", func(p point) float64 { return p.rates().Adds }}
-	dones   = source{"b", "dones", "dones_per_second", func(p point) float64 { return p.rates().Dones }}
-	failed  = source{"d", "errors", "errors_per_second", func(p point) float64 { return p.rates().Errors }}
-	delayed = source{"c", "delayed adds", "retries_per_second",
-		func(p point) float64 { return p.rates().Retries }}
+	queued  = count("a area", "queued", "queued", func(p point) float64 { return float64(p.queued) })
+	inWork  = count("b", "in work", "processing", func(p point) float64 { return float64(p.inWork) })
+	onHold  = count("d", "on hold", "held", func(p point) float64 { return float64(p.held) })
+	waiting = count("c", "waiting", "waiting", func(p point) float64 { return float64(p.waiting) })
+	adds    = count("a area", "adds", "adds_per_second", func(p point) float64 { return p.rates().Adds })
+	dones   = count("b", "dones", "dones_per_second", func(p point) float64 { return p.rates().Dones })
+	failed  = count("d", "errors", "errors_per_second", func(p point) float64 { return p.rates().Errors })
+	delayed = count("c", "delayed adds", "retries_per_second",
+		func(p point) float64 { return p.rates().Retries })
 	latency = source{"a", "in the line", "latency_mean_seconds",
-		func(p point) float64 { return float64(p.latencyMean) }}
-	latencyMost = source{"a most", "99% in the line", "",
-		func(p point) float64 { return float64(p.latencyMost) }}
-	work     = source{"b", "in work", "work_mean_seconds", func(p point) float64 { return float64(p.workMean) }}
-	workMost = source{"b most", "99% in work", "", func(p point) float64 { return float64(p.workMost) }}
+		func(p point) float64 { return float64(p.latencyMean) }, true}
+	work = source{"b", "in work", "work_mean_seconds",
+		func(p point) float64 { return float64(p.workMean) }, true}
 )
 
 // newHistoryReport has one value for each of the last samples, oldest first, and the last ones since then. A
@@ -64,7 +66,7 @@ func newHistoryReport(points []point) map[string][]*float64 {
 	for _, s := range []source{queued, inWork, onHold, waiting, adds, dones, failed, delayed, latency, work} {
 		report[s.json] = mapped(points, func(p point) *float64 {
 			v := s.of(p)
-			if v == 0 && strings.HasSuffix(s.json, "_mean_seconds") {
+			if v == 0 && s.isTime {
 				return nil
 			}
 			return &v
@@ -73,28 +75,20 @@ func newHistoryReport(points []point) map[string][]*float64 {
 	return report
 }
 
-// boundText returns a function that says a time, for a histogram whose last bound is last: +Inf is what is
-// longer.
-func boundText(last float64) func(float64) string {
-	return func(s float64) string {
-		switch {
-		case s <= 0:
-			return "–"
-		case math.IsInf(s, 1):
-			return "> " + precise(last)
-		}
-		return precise(s)
-	}
-}
-
 func countText(v float64) string { return number(int64(math.Round(v))) }
+
+func timeText(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	return precise(v)
+}
 
 // Charts returns what is drawn on the queue's page.
 func (r *queuePage) Charts() []chart {
 	q := &r.Queue
 	if !q.HasQueue {
-		all := newChart("Errors per second", q.timeline, linear, perSecondText, failed)
-		return []chart{all.withRates(q.Minute.Errors)}
+		return []chart{newChart("Errors per second", q.timeline, 0, perSecondText, failed).withRates(q.Minute.Errors)}
 	}
 	third, rate := delayed, q.Minute.Retries // Only pools know errors.
 	if len(q.Pools) > 0 {
@@ -105,16 +99,13 @@ func (r *queuePage) Charts() []chart {
 		keys = append(keys, onHold)
 	}
 	all := []chart{
-		newChart("Keys", q.timeline, whole, countText, keys...),
-		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third).
+		newChart("Keys", q.timeline, 2, countText, keys...),
+		newChart("Per second", q.timeline, 0, perSecondText, adds, dones, third).
 			withRates(q.Minute.Adds, q.Minute.Dones, rate),
 	}
 	if q.Timed {
-		last := max(r.Latency.last, r.Work.last)
-		sources := []source{latency, latencyMost, work, workMost}
-		scale := func(values []float64) axis { return logarithmic(values, last) }
-		times := newChart("Times", q.timeline, scale, boundText(last), sources...)
-		times.Note = "means, dotted 99%"
+		times := newChart("Times", q.timeline, 0, timeText, latency, work)
+		times.Note = "means"
 		all = append(all, times)
 	}
 	return all
@@ -134,52 +125,59 @@ func (c chart) withRates(rates ...float64) chart {
 // went between two samples is in no depth, but in the adds.
 func (q queueReport) Sparks() []chart {
 	return []chart{
-		newChart("Queued", q.timeline, whole, countText, queued),
-		newChart("Adds per second", q.timeline, linear, perSecondText, source{"c", adds.name, "", adds.of}),
+		newChart("Queued", q.timeline, 2, countText, queued),
+		newChart("Adds per second", q.timeline, 0, perSecondText, count("c", adds.name, "", adds.of)),
 	}
 }
 
-func newChart(title string, t timeline, scale func([]float64) axis, text func(float64) string,
-	sources ...source) chart {
-	values := make([][]float64, len(sources))
-	for i, s := range sources {
-		values[i] = mapped(t.points, s.of)
+// newChart draws the sources on one axis from 0 to a round number that is neither below their values nor below
+// least.
+func newChart(title string, t timeline, least float64, text func(float64) string, sources ...source) chart {
+	top := least
+	for _, p := range t.points {
+		for _, s := range sources {
+			top = max(top, s.of(p))
+		}
 	}
-	y := scale(slices.Concat(values...))
-	c := chart{Title: title}
-	for _, v := range y.labels {
-		c.Y = append(c.Y, text(v))
-	}
+	top = roundUp(top)
 	covers := t.covers
 	if covers > time.Minute {
 		covers = covers.Round(10 * time.Second)
 	}
-	c.X = []string{human(covers) + " ago", human(covers/2) + " ago", "now"}
-	var texts []string
-	for i, s := range sources {
-		of := values[i]
-		line := newSeries(s, of, t.ends, y)
-		line.Now = text(of[len(of)-1])
-		c.Series = append(c.Series, line)
-		texts = append(texts, fmt.Sprintf(" %s now %s, at most %s", s.name, line.Now, text(slices.Max(of))))
+	c := chart{
+		Title: title, Y: []string{text(top), text(top / 2), text(0)},
+		X:     []string{human(covers) + " ago", human(covers/2) + " ago", "now"},
+		Label: fmt.Sprintf("%s over the last %s:", title, human(covers)),
 	}
-	c.Label = fmt.Sprintf("%s over the last %s:%s", title, human(covers), strings.Join(texts, ";"))
+	for i, s := range sources {
+		if i > 0 {
+			c.Label += ";"
+		}
+		values := mapped(t.points, s.of)
+		line := newSeries(s, values, t.ends, top)
+		if n := len(values); n > 0 {
+			if line.Now = text(values[n-1]); s.isTime && values[n-1] == 0 {
+				line.Now = "–"
+			}
+			c.Label += fmt.Sprintf(" %s now %s, at most %s", s.name, line.Now, text(slices.Max(values)))
+		}
+		c.Series = append(c.Series, line)
+	}
 	return c
 }
 
-// newSeries draws values as a line from the left edge of the box to the right one, with a gap where there is
-// none.
-func newSeries(s source, values, ends []float64, y axis) series {
+// newSeries draws values as a line from the left edge of the box to the right one, with a gap where a time is
+// not known.
+func newSeries(s source, values, ends []float64, top float64) series {
 	var line strings.Builder
 	open := false
 	for i, v := range values {
-		h := y.height(v)
-		if math.IsNaN(h) {
+		if s.isTime && v == 0 {
 			open = false
 			continue
 		}
 		// A pixel is left above and below, so that the stroke is not cut.
-		down := 1 + (chartHeight-2)*(1-h)
+		down := 1 + (chartHeight-2)*(1-v/top)
 		if !open {
 			from := ends[i]
 			if i == 0 {
@@ -193,70 +191,23 @@ func newSeries(s source, values, ends []float64, y axis) series {
 		}
 		open = true
 	}
-	all := series{Class: s.class, Name: s.name, Line: line.String(), Quiet: strings.HasSuffix(s.class, " most")}
-	if strings.Contains(s.class, "area") {
+	all := series{Class: s.class, Name: s.name, Line: line.String()}
+	if strings.Contains(s.class, "area") && len(values) > 0 {
 		all.Area = fmt.Sprintf("%sL%d,%dL0,%d", all.Line, chartWidth, chartHeight, chartHeight)
 	}
 	return all
 }
 
-// axis is a vertical scale.
-type axis struct {
-	// height is where a value is, 0 at the bottom and 1 at the top, or NaN where nothing is drawn.
-	height func(v float64) float64
-	// labels are at equal distances, from top to bottom.
-	labels []float64
-}
-
-// whole is linear for whole numbers: its middle is one, too.
-func whole(values []float64) axis { return linear(append(values, 2)) }
-
-// linear returns an axis from 0 to a number that is not below the values and, like its half, round.
-func linear(values []float64) axis {
-	top := 2.0
-	if most := slices.Max(values); most > 0 {
-		power := math.Pow(10, math.Floor(math.Log10(most)))
-		for _, round := range []float64{10, 8, 6, 4, 2, 1} {
-			if most <= round*power {
-				top = round * power
-			}
+// roundUp returns a number that is not below v and, like its half, round.
+func roundUp(v float64) float64 {
+	if v <= 0 {
+		return 2
+	}
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, round := range []float64{1, 2, 4, 6, 8} {
+		if v <= round*power {
+			return round * power
 		}
 	}
-	return axis{func(v float64) float64 { return v / top }, []float64{top, top / 2, 0}}
-}
-
-// logarithmic returns axes between two powers of ten, without the values that are zero. They are for times in
-// buckets: +Inf is above the last bound, and drawn there, or where the longest time is.
-func logarithmic(values []float64, last float64) axis {
-	least, most := math.Inf(1), 0.0
-	for _, v := range values {
-		if math.IsInf(v, 1) {
-			v = last
-		}
-		if v > 0 {
-			least, most = min(least, v), max(most, v)
-		}
-	}
-	if most == 0 {
-		least, most = 1e-3, 0.1
-	}
-	// Rounded, because the bounds of buckets are powers of ten that a float32 does not have.
-	low := math.Floor(math.Log10(least) + 1e-6)
-	high := math.Ceil(math.Log10(most) - 1e-6)
-	if high-low < 2 {
-		high = low + 2
-	}
-	if math.Mod(high-low, 2) != 0 {
-		high++ // The middle is a power of ten, too.
-	}
-	low = max(low, high-6) // What is shorter is at the bottom.
-	return axis{
-		func(v float64) float64 {
-			if v <= 0 {
-				return math.NaN()
-			}
-			return min(max((math.Log10(min(v, most))-low)/(high-low), 0), 1)
-		},
-		[]float64{math.Pow(10, high), math.Pow(10, (low+high)/2), math.Pow(10, low)},
-	}
+	return 10 * power
 }

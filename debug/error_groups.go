@@ -54,7 +54,6 @@ func (r *queuePage) listErrors(ctx context.Context, h *Handler, read *reading) {
 		return true
 	})
 	r.ErrorGroups = groups.sorted()
-	read.complete(ctx, r.Failing)
 }
 
 // countErrors counts the errors of all failing and given-up keys that the pools remember, and of those

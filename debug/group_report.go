@@ -7,7 +7,9 @@ import (
 
 // groupReport is a group that is paused, or that listed keys have.
 type groupReport struct {
+	// Group is the whole name, which an action needs, unless Cut: then there is no button.
 	Group  string `json:"group"`
+	Cut    bool   `json:"-"`
 	Paused bool   `json:"paused"`
 	// PausedUntil is when the pause ends, and PausedFor how long that is, if it ends by itself.
 	PausedUntil time.Time `json:"paused_until,omitzero"`
@@ -24,23 +26,29 @@ type groupReport struct {
 // AtLimit reports whether the group's other keys wait for one that is held.
 func (g groupReport) AtLimit() bool { return g.Limit > 0 && g.Held >= g.Limit }
 
+// maxGroup is how many bytes a group's name has at most, if it is to be paused from the page.
+const maxGroup = 4 << 10
+
 // groups returns the paused groups, and those of the listed keys, with what the queue knows of them.
 func (r *reading) groups(lists keyLists, now time.Time) []groupReport {
 	names, listed := slices.Clone(r.pausedGroups), make(map[string]int)
 	seen := make(map[any]bool) // A key may be in two lists.
 	for _, keys := range lists.all() {
 		for _, k := range *keys {
-			if k.Group == "" || seen[k.raw] {
+			if k.group == "" || seen[k.raw] {
 				continue
 			}
 			seen[k.raw] = true
-			if listed[k.Group]++; listed[k.Group] == 1 && !slices.Contains(r.pausedGroups, k.Group) {
-				names = append(names, k.Group)
+			if listed[k.group]++; listed[k.group] == 1 && !slices.Contains(r.pausedGroups, k.group) {
+				names = append(names, k.group)
 			}
 		}
 	}
 	return mapped(names[:min(len(names), maxKeys)], func(name string) groupReport {
 		g := groupReport{Group: name, Listed: listed[name], Keys: listed[name]}
+		if g.Cut = len(name) > maxGroup; g.Cut {
+			g.Group = short(name, maxName)
+		}
 		g.Paused = slices.Contains(r.pausedGroups, name)
 		if r.entry.queue.SnapshotGroup != nil {
 			group := r.entry.queue.SnapshotGroup(name)

@@ -321,15 +321,21 @@ func linksToKeys(h http.Handler, query string) (links []string) {
 // wantBody asserts that w has the texts, in that order.
 func wantBody(t *testing.T, w *httptest.ResponseRecorder, texts ...string) {
 	t.Helper()
-	rest := w.Body.String()
+	rest := squeezed(w.Body.String())
 	for _, text := range texts {
-		_, after, found := strings.Cut(rest, text)
+		_, after, found := strings.Cut(rest, squeezed(text))
 		if !found {
-			_, body, _ := strings.Cut(w.Body.String(), "<body>")
+			_, body, _ := strings.Cut(squeezed(w.Body.String()), "<body>")
+			body, _, _ = strings.Cut(body, "<script>")
 			t.Fatalf("%q is not there, or not in order:\n%s", text, body)
 		}
 		rest = after
 	}
+}
+
+// squeezed returns HTML with one space for each run of white space, and without that between two elements.
+func squeezed(html string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(html), " "), "> <", "><")
 }
 
 // inspect shows q, with the methods that every queue has and q lacks.

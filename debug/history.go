@@ -65,9 +65,8 @@ type point struct {
 	seconds                       float32
 	queued, inWork, held, waiting uint32
 	adds, dones, errors, retries  uint32
-	// What follows are seconds, 0 if no key was taken or done. The last two are bounds, and +Inf above the last
-	// one.
-	latencyMean, workMean, latencyMost, workMost float32
+	// The means are seconds, 0 if no key was taken or done.
+	latencyMean, workMean float32
 }
 
 // idle reports whether the queue was empty and nothing happened.
@@ -91,8 +90,8 @@ func pointBetween(a, b measure) point {
 
 // withTimes returns p, which is what happened from a to b, with the times of its keys.
 func (p point) withTimes(a, b measure) point {
-	p.latencyMean, p.latencyMost = meanAndMost(difference(b.latency, a.latency))
-	p.workMean, p.workMost = meanAndMost(difference(b.work, a.work))
+	p.latencyMean = meanOf(difference(b.latency, a.latency))
+	p.workMean = meanOf(difference(b.work, a.work))
 	return p
 }
 
@@ -105,15 +104,11 @@ func growth(before, now uint64) uint32 {
 	return uint32(min(now-before, math.MaxUint32))
 }
 
-func meanAndMost(h *workqueue.Histogram) (mean, most float32) {
-	switch r := newTimesReport(h); {
-	case r == nil || r.Count == 0:
-		return 0, 0
-	case r.Most == nil:
-		return float32(r.Mean), float32(math.Inf(1))
-	default:
-		return float32(r.Mean), float32(*r.Most)
+func meanOf(h *workqueue.Histogram) float32 {
+	if h == nil || h.Count() == 0 {
+		return 0
 	}
+	return float32(h.Sum / float64(h.Count()))
 }
 
 // difference returns what now has counted since before, or nil without times.
@@ -309,8 +304,28 @@ type timesReport struct {
 	last float64
 }
 
-// Text returns one of the bounds for people: those that are missing are above the greatest one.
+func (r *timesReport) isEmpty() bool { return r == nil || r.Count == 0 }
+
+func (r *timesReport) most() *float64 {
+	if r == nil {
+		return nil
+	}
+	return r.Most
+}
+
+// MeanText returns the mean for display.
+func (r *timesReport) MeanText() string {
+	if r.isEmpty() {
+		return "–"
+	}
+	return precise(r.Mean)
+}
+
+// Text returns one of the bounds for display: those that are missing are above the greatest one.
 func (r *timesReport) Text(bound *float64) string {
+	if r.isEmpty() {
+		return "–"
+	}
 	if bound == nil {
 		return "> " + precise(r.last)
 	}

@@ -89,19 +89,22 @@ func (p *poolKeys) describe(k *keyReport) {
 	}
 }
 
-// complete adds to failing or given-up keys what the queue knows of them: when a key comes again, which the
-// lists of pools lack, and the state of a given-up key that is in the queue again.
+// complete adds to failing or given-up keys what the queue knows of them, unless it is known when they come:
+// when that is, and the state of those that are in the queue and do not wait.
 func (r *reading) complete(ctx context.Context, keys []keyReport) {
 	for i := range keys {
 		if !r.entry.hasQueue() || ctx.Err() != nil {
 			return
 		}
 		k := &keys[i]
+		if !k.Due.IsZero() {
+			continue
+		}
 		r.askQueue(func() {
 			if snapshot, ok := r.entry.queue.SnapshotKey(k.raw); ok {
 				now := newKeyReport(snapshot)
-				if !k.givenUp {
-					now.State = "" // the list says it
+				if !k.givenUp && now.State == string(workqueue.KeyWaiting) {
+					now.State = "" // Due says it.
 				}
 				now.Attempt, now.Error, now.givenUp = k.Attempt, k.Error, k.givenUp
 				now.FailsSince, now.FailedAt = k.FailsSince, k.FailedAt
@@ -127,12 +130,13 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 	// The queue counts a key that is on hold as being processed. Not all of them may be listed.
 	groupOf, allListed := make(map[any]string), r.workers.Held <= len(pools.held)
 	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool {
-		groupOf[k.raw] = k.Group
+		groupOf[k.raw] = k.group
 		known := cmp.Or(pools.of[k.raw], &worker.KeySnapshot[any]{})
 		return known.Held != nil || !allListed && known.Running == nil
 	})
 	for _, k := range pools.held {
-		l.Held = append(l.Held, keyReport{raw: k.Key, Group: groupOf[k.Key]})
+		group := groupOf[k.Key]
+		l.Held = append(l.Held, keyReport{raw: k.Key, Group: short(group, maxName), group: group})
 	}
 	if len(l.Running) == 0 || len(pools.held) > 0 { // Keys on hold may have left no room for those that run.
 		for _, running := range pools.running {

@@ -30,7 +30,7 @@ type keyReport struct {
 	Again    bool      `json:"again"`
 	Requeues int       `json:"requeues"`
 	Priority int       `json:"priority"`
-	Group    string    `json:"group,omitempty"`
+	Group    string    `json:"group,omitempty"` // cut and printable
 	Blocked  bool      `json:"blocked,omitempty"`
 	// Causes are cut and printable.
 	Causes *workqueue.Causes `json:"causes,omitempty"`
@@ -59,6 +59,7 @@ type keyReport struct {
 	Actions actionSet `json:"-"`
 	Linked  bool      `json:"-"`
 	raw     any
+	group   string // the whole name
 	givenUp bool
 }
 
@@ -74,8 +75,8 @@ type holdReport struct {
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
 		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
-		Priority: k.Priority, Group: k.Group, Blocked: k.Blocked, Causes: newCauses(k.Causes),
-		raw: k.Key,
+		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes),
+		raw: k.Key, group: k.Group,
 	}
 }
 
@@ -137,6 +138,25 @@ func (k keyReport) LongError() string {
 		return ""
 	}
 	return short(k.Error, longError)
+}
+
+// Comes says where a failing key is that does not wait for its next try.
+func (k keyReport) Comes() string {
+	switch k.State {
+	case string(workqueue.KeyQueued):
+		return "queued"
+	case string(workqueue.KeyProcessing):
+		return "running"
+	}
+	return ""
+}
+
+// GroupToPause returns the whole name of the key's group, or "" if it is too long for a button.
+func (k keyReport) GroupToPause() string {
+	if len(k.group) > maxGroup {
+		return ""
+	}
+	return k.group
 }
 
 // IsGivenUp reports whether the record of the key's failures is all that is left of it.

@@ -9,16 +9,20 @@ import (
 
 // findPage has the keys that were found in all queues.
 type findPage struct {
-	Time       time.Time    `json:"time"`
-	Registered int          `json:"registered"`
-	Found      *foundReport `json:"found"`
+	Time       time.Time   `json:"time"`
+	Registered int         `json:"registered"`
+	Found      foundReport `json:"found"`
 	// Error is why no queue was searched.
 	Error string `json:"error,omitempty"`
 }
 
+// Refresh returns 0: the page never reloads.
+func (p *findPage) Refresh() int     { return 0 }
+func (p *findPage) HrefJSON() string { return href("key", p.Found.Text, "format", "json") }
+
 // findPage looks for text in all queues, as search does in one.
 func (h *Handler) findPage(ctx context.Context, text string) *findPage {
-	p := &findPage{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: newFoundReport(text, "")}
+	p := &findPage{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: *newFoundReport(text, "")}
 	ctx, done, noTurn := searchTurn(ctx, h.searching, searchTime)
 	defer done()
 	if noTurn != nil {

@@ -16,7 +16,12 @@ type keyPage struct {
 	Incomplete bool   `json:"incomplete,omitempty"`
 	Error      string `json:"error,omitempty"`
 
+	// Refresh is after how many seconds the page reloads, or 0.
 	Refresh int `json:"-"`
+}
+
+func (p *keyPage) HrefJSON() string {
+	return href("queue", p.Queue.ID, "key", p.Key.Key, "id", p.Key.ID, "format", "json")
 }
 
 // keyPage reports the key of e that query asks for. A key that has been found once is looked up, and not

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -20,13 +19,20 @@ type keysPage struct {
 	State string      `json:"state"`
 	Keys  []keyReport `json:"keys"`
 	// Total is how many there are on all pages, and More reports that there may be more.
-	Total int    `json:"total"`
-	More  bool   `json:"more,omitempty"`
-	Page  int    `json:"page"`
-	Pages int    `json:"pages"`
+	Total int  `json:"total"`
+	More  bool `json:"more,omitempty"`
+	pager
 	Error string `json:"error,omitempty"`
 
 	Section section `json:"-"`
+}
+
+func (p *keysPage) Refresh() int     { return 0 }
+func (p *keysPage) HrefJSON() string { return p.hrefOf("page", p.Page, "format", "json") }
+
+// hrefOf returns the address of the same keys with more in its query.
+func (p *keysPage) hrefOf(more ...any) string {
+	return href(append(more, "queue", p.Queue.ID, "state", p.State, "error", p.Section.Errors)...)
 }
 
 // keysPage lists the keys of e that have the state, and, if they fail or were given up, the errors that query
@@ -58,9 +64,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 			return a.snapshot.Since.Compare(b.snapshot.Since)
 		})
 	}
-	p.Pages = max(1, (len(keys)+maxKeys-1)/maxKeys)
-	p.Page, _ = strconv.Atoi(query.Get("page"))
-	p.Page = min(max(p.Page, 1), p.Pages)
+	p.pager = newPager(query, len(keys), maxKeys, func(page int) string { return p.hrefOf("page", page) })
 	keys = keys[(p.Page-1)*maxKeys:]
 	p.Keys = mapped(keys[:min(maxKeys, len(keys))], knownKey.report)
 	if isSet(p.State) {

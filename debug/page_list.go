@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,14 +28,24 @@ type listPage struct {
 	// Oldest is the oldest change of all these queues that no call has answered, or nil.
 	Oldest *unansweredReport `json:"oldest_unanswered,omitempty"`
 	// PausedGroups counts the groups of all queues that are paused.
-	PausedGroups int           `json:"paused_groups,omitempty"`
-	Search       string        `json:"search"`
-	Sort         string        `json:"sort"`
-	Page         int           `json:"page"`
-	Pages        int           `json:"pages"`
-	SampleEvery  seconds       `json:"sample_seconds"`
-	Queues       []queueReport `json:"queues"`
+	PausedGroups int    `json:"paused_groups,omitempty"`
+	Search       string `json:"search"`
+	Sort         string `json:"sort"`
+	pager
+	SampleEvery seconds       `json:"sample_seconds"`
+	Queues      []queueReport `json:"queues"`
 }
+
+func (r *listPage) Refresh() int     { return refreshSeconds }
+func (r *listPage) HrefJSON() string { return r.hrefOf("page", r.Page, "format", "json") }
+
+// hrefOf returns the address of the same list with more in its query.
+func (r *listPage) hrefOf(more ...any) string {
+	return href(append(more, "sort", r.Sort, "search", r.Search)...)
+}
+
+// Columns returns the headings of the numbers.
+func (r *listPage) Columns() []string { return labels(queueReport{}.Cells()) }
 
 // InWork is how many keys workers have, without those on hold.
 func (r *listPage) InWork() int { return max(0, r.Processing-r.Held) }
@@ -144,10 +153,7 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 			r.GivenUp += q.givenUp()
 		}
 	}
-	r.Pages = max(1, (len(all)+pageLen-1)/pageLen)
-	r.Page, _ = strconv.Atoi(query.Get("page"))
-	r.Page = min(max(r.Page, 1), r.Pages)
-
+	r.pager = newPager(query, len(all), pageLen, func(page int) string { return r.hrefOf("page", page) })
 	slices.SortFunc(all, func(a, b *reading) int {
 		byName := cmp.Compare(a.entry.name, b.entry.name)
 		return cmp.Or(by.compare(b, a), byName, cmp.Compare(a.entry.id, b.entry.id))

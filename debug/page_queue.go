@@ -2,6 +2,7 @@ package debug
 
 import (
 	"context"
+	"html/template"
 	"net/url"
 	"slices"
 	"strconv"
@@ -95,6 +96,7 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 		groups, counted := read.countErrors(ctx)
 		r.ErrorGroups, r.Uncounted = groups.sorted(), max(0, read.workers.Failing+read.givenUp()-counted)
 	}
+	read.complete(ctx, r.Failing)
 	read.complete(ctx, r.GivenUp)
 	if query.Has("key") {
 		r.Found = h.search(searching, h.searching, read, query.Get("key"), "", false)
@@ -145,8 +147,11 @@ func (r *queuePage) Refresh() int {
 
 // Alarming reports that a handler is stuck or takes long: then the running keys come first.
 func (r *queuePage) Alarming() bool {
-	return r.Queue.Workers.Stuck > 0 || time.Duration(r.Queue.LongestRunning) >= time.Minute
+	return !r.Queue.Late && r.Queue.Workers.Stuck > 0 || !r.Queue.Late && time.Duration(r.Queue.LongestRunning) >= time.Minute
 }
+
+// PoolColumns returns the headings of the numbers of the pools.
+func (r *queuePage) PoolColumns() []string { return labels(poolReport{}.Cells()) }
 
 // HasErrors reports whether there may be errors of failing keys.
 func (r *queuePage) HasErrors() bool {
@@ -208,6 +213,25 @@ var sections = []section{
 		Title: "Given up", Hint: "will not come again by themselves, the last one first",
 		Empty: "No key is given up.",
 	},
+}
+
+// IsDue reports that the list says when its keys come, and not since when they are there.
+func (s section) IsDue() bool { return s.Kind == "waiting" || s.Kind == "failing" }
+
+// HrefAll returns the address of all keys of the list, or "" if they are all there.
+func (s section) HrefAll() string {
+	if s.State == "" {
+		return ""
+	}
+	return href("queue", s.QueueID, "state", s.State, "error", s.Errors)
+}
+
+// Label returns the attribute that labels a number on a narrow screen, where a row with buttons is a card.
+func (s section) Label(label string) template.HTMLAttr {
+	if len(s.Actions) == 0 {
+		return ""
+	}
+	return template.HTMLAttr(` data-label="` + label + `"`)
 }
 
 // sectionOf returns the index in sections of the keys of that state, or -1.

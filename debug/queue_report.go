@@ -52,8 +52,8 @@ type queueReport struct {
 
 	// Workers is the sum of the pools. GivenUp counts the given-up keys: the pools', or of a shared queue those
 	// of all processes.
-	Workers *worker.Stats `json:"-"`
-	GivenUp int           `json:"-"`
+	Workers worker.Stats `json:"-"`
+	GivenUp int          `json:"-"`
 	// HasQueue reports that more is known than pools, Late that the queue does not answer, and Missing that its
 	// keys are not known, or not all.
 	HasQueue bool `json:"-"`
@@ -64,6 +64,9 @@ type queueReport struct {
 	Missing  bool `json:"-"`
 	timeline timeline
 }
+
+// IsTimeless reports that the queue reads no clock.
+func (q queueReport) IsTimeless() bool { return q.HasQueue && !q.Timed && !q.Late }
 
 // unansweredReport is the oldest change of a queue that no call has answered: a key was added, and no call
 // has succeeded since.
@@ -122,7 +125,7 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
 		Minute: r.minute, Oldest: r.oldest(), GivenUp: r.givenUp(),
-		Pools: mapped(r.pools, newPoolReport), Workers: r.workers,
+		Pools: mapped(r.pools, newPoolReport), Workers: *r.workers,
 		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
 	if shared := leasing.StatsOf(s); shared != nil {

@@ -3,21 +3,12 @@ package debug
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	_ "embed"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"mime"
 	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // ServeHTTP answers GET and HEAD and, if Options.Actions is set, POST. The path does not matter.
@@ -56,7 +47,7 @@ func write(w http.ResponseWriter, r *http.Request, status int, template string, 
 		err = json.NewEncoder(&body).Encode(report)
 	} else {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		err = pages.ExecuteTemplate(&body, template, report)
+		err = pages[template].ExecuteTemplate(&body, "layout", report)
 	}
 	if err != nil {
 		http.Error(w, "The page cannot be made.", http.StatusInternalServerError)
@@ -92,6 +83,9 @@ type nothing struct {
 	Error string `json:"error"`
 }
 
+func (nothing) Refresh() int     { return refreshSeconds }
+func (nothing) HrefJSON() string { return "" }
+
 // answer returns the report that r asks for, and the template of its page.
 func (h *Handler) answer(r *http.Request) (status int, template string, report any) {
 	query, ctx := r.URL.Query(), r.Context()
@@ -113,11 +107,11 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		states := "The states of keys are processing, held, queued, waiting, failing and given_up."
 		return http.StatusBadRequest, "gone", nothing{"No such state", states}
 	case query.Has("state"):
-		return http.StatusOK, "allkeys", h.keysPage(ctx, e, query)
+		return http.StatusOK, "keys", h.keysPage(ctx, e, query)
 	case query.Has("key") && query.Has("id"):
-		return http.StatusOK, "onekey", h.keyPage(ctx, e, query)
+		return http.StatusOK, "key", h.keyPage(ctx, e, query)
 	}
-	return http.StatusOK, "detail", h.queuePage(ctx, e, query)
+	return http.StatusOK, "queue", h.queuePage(ctx, e, query)
 }
 
 // setHeaders forbids all that the page does not need: whatever a key might smuggle in finds nothing to
@@ -131,65 +125,4 @@ func setHeaders(header http.Header) {
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Vary", "Accept")
-}
-
-var (
-	//go:embed page.html
-	pageHTML string
-	//go:embed page.css
-	pageCSS string
-	//go:embed page.js
-	pageJS string
-)
-
-// refreshSeconds is how often a page that is looked at asks for itself.
-const refreshSeconds = 5
-
-// contentSecurityPolicy lets in our own script and style alone, which it knows by their hashes.
-var contentSecurityPolicy = strings.Join([]string{
-	"default-src 'none'",
-	"script-src " + hashSource(pageJS),
-	"style-src " + hashSource(pageCSS),
-	"img-src data:", // the empty icon
-	"connect-src 'self'",
-	"form-action 'self'",
-	"base-uri 'none'",
-	"frame-ancestors 'none'",
-}, "; ")
-
-func hashSource(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-}
-
-var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
-	"css":     func() template.CSS { return template.CSS(pageCSS) },
-	"js":      func() template.JS { return template.JS(pageJS) },
-	"refresh": func() int { return refreshSeconds },
-	"orders":  func() []order { return orders },
-	"number":  number,
-	"human":   func(s seconds) string { return human(time.Duration(s)) },
-	"level":   level,
-	"mean":    precise,
-	"rate":    perSecondText,
-	"stamp":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },
-	"href":    href,
-	"plus":    func(a, b int) int { return a + b },
-	"name":    func(s string) string { return short(s, maxName) },
-	"brief":   func(s string) string { return short(s, maxCauses) },
-	"button":  func(action string) string { return keyActions[action].button },
-	"latest":  slices.Backward[[]workqueue.Cause],
-	"date":    func(t time.Time) string { return t.Format("2006-01-02 15:04:05") + " UTC" },
-	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
-}).Parse(pageHTML))
-
-// href returns an address of the page, for names and values in turn. An empty search or error is left out.
-func href(of ...any) string {
-	v := make(url.Values)
-	for i := 0; i < len(of); i += 2 {
-		if of[i+1] != "" || of[i] != "search" && of[i] != "error" {
-			v.Set(of[i].(string), fmt.Sprint(of[i+1]))
-		}
-	}
-	return "?" + v.Encode()
 }

@@ -226,7 +226,7 @@ func TestFormat(t *testing.T) {
 	debug.Register(h, "q", q)
 	q.Add("a")
 	for query, link := range map[string]string{
-		"?search=q&sort=name": `<a href="?page=1&amp;search=q&amp;sort=name&amp;format=json">JSON</a>`,
+		"?search=q&sort=name": `<a href="?format=json&amp;page=1&amp;search=q&amp;sort=name">JSON</a>`,
 		"?queue=q&keys=7":     `<a href="?format=json&amp;keys=7&amp;queue=q">JSON</a>`,
 		"?queue=q&key=a":      `<a href="?format=json&amp;key=a&amp;queue=q">JSON</a>`,
 	} {

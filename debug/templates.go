@@ -1,0 +1,123 @@
+package debug
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+var (
+	//go:embed templates/*.html
+	templateFiles embed.FS
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+)
+
+// refreshSeconds is how often a page that is looked at asks for itself.
+const refreshSeconds = 5
+
+// pages has the template of each page. A page's file fills in the blocks of the layout.
+var pages = func() map[string]*template.Template {
+	parts := template.Must(template.New("layout").Funcs(functions).ParseFS(templateFiles,
+		"templates/layout.html", "templates/lists.html", "templates/story.html", "templates/chart.html"))
+	all := make(map[string]*template.Template)
+	for _, page := range []string{"list", "queue", "keys", "key", "find", "gone"} {
+		all[page] = template.Must(template.Must(parts.Clone()).ParseFS(templateFiles, "templates/"+page+".html"))
+	}
+	return all
+}()
+
+var functions = template.FuncMap{
+	"css":    func() template.CSS { return template.CSS(pageCSS) },
+	"js":     func() template.JS { return template.JS(pageJS) },
+	"orders": func() []order { return orders },
+	"number": number,
+	"plural": plural,
+	"human":  func(s seconds) string { return human(time.Duration(s)) },
+	"level":  level,
+	"cell":   newCell,
+	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339Nano) },
+	"href":   href,
+	"plus":   func(a, b int) int { return a + b },
+	"name":   func(s string) string { return short(s, maxName) },
+	"brief":  func(s string) string { return short(s, maxCauses) },
+	"button": func(action string) string { return keyActions[action].button },
+	"forAll": func(action string) string { return keyActions[action].forAll },
+	"latest": slices.Backward[[]workqueue.Cause],
+	"date":   func(t time.Time) string { return t.Format("2006-01-02 15:04:05") + " UTC" },
+	"clock":  func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
+}
+
+// plural returns a number of things, such as "1 key" and "2,000 keys".
+func plural(n any, thing string) string {
+	if text := number(n); text != "1" {
+		return text + " " + thing + "s"
+	}
+	return "1 " + thing
+}
+
+// href returns an address of the page, for names and values in turn. An empty search or error is left out.
+func href(of ...any) string {
+	v := make(url.Values)
+	for i := 0; i < len(of); i += 2 {
+		if of[i+1] != "" || of[i] != "search" && of[i] != "error" {
+			v.Set(of[i].(string), fmt.Sprint(of[i+1]))
+		}
+	}
+	return "?" + v.Encode()
+}
+
+// contentSecurityPolicy lets in our own script and style alone, which it knows by their hashes.
+var contentSecurityPolicy = strings.Join([]string{
+	"default-src 'none'",
+	"script-src " + hashSource(pageJS),
+	"style-src " + hashSource(pageCSS),
+	"img-src data:", // the empty icon
+	"connect-src 'self'",
+	"form-action 'self'",
+	"base-uri 'none'",
+	"frame-ancestors 'none'",
+}, "; ")
+
+func hashSource(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// pager says which of its pages a list shows.
+type pager struct {
+	Page  int `json:"page"`
+	Pages int `json:"pages"`
+	// href returns the address of another page.
+	href func(page int) string
+}
+
+// newPager returns the pager of n items for the page that query asks for.
+func newPager(query url.Values, n, perPage int, href func(page int) string) pager {
+	p := pager{Pages: max(1, (n+perPage-1)/perPage), href: href}
+	p.Page, _ = strconv.Atoi(query.Get("page"))
+	p.Page = min(max(p.Page, 1), p.Pages)
+	return p
+}
+
+// Previous and Next return the addresses of the pages beside this one, or "".
+func (p pager) Previous() string { return p.neighbour(p.Page - 1) }
+func (p pager) Next() string     { return p.neighbour(p.Page + 1) }
+
+func (p pager) neighbour(page int) string {
+	if page < 1 || page > p.Pages || p.href == nil {
+		return ""
+	}
+	return p.href(page)
+}
