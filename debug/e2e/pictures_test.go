@@ -81,7 +81,7 @@ const structure = `[
 	...[...document.querySelectorAll("main > .tiles dt")].map((e) => "tile " + e.textContent),
 	...[...document.querySelectorAll("figcaption > b")].map((e) => "chart " + e.textContent),
 	...[...document.querySelectorAll("main h2, main thead")].map((e) => e.nodeName === "H2" ? "section " + e.textContent
-		: "columns " + [...e.querySelectorAll("th")].map((head) => head.textContent).join(" | ")),
+		: "columns " + [...e.querySelectorAll("th")].map((head) => head.textContent.replace(/\s+/g, " ")).join(" | ")),
 ].join("\n")`
 
 // The pictures in docs/debug.md show pages as they are: their tiles, charts, sections and columns are those
