@@ -79,7 +79,8 @@ type Extended[T comparable] interface {
 // the same failure, due when it was due before. So events inflate no delay and use up no retries
 // (kubernetes/kubernetes#132805). The queue keeps the count and the end of the delay for failing keys alone,
 // on its own monotonic clock: the wall clock plays no part, nor does a limiter that forgets by itself.
-// Forget, Remove and giving up end the count. A success must call Forget, as always.
+// Forget, Remove and giving up end the count. Giving up also takes back the retry that waits for the end of its
+// delay, if an event has brought the key early. A success must call Forget, as always.
 type ExtendedRateLimiting[T comparable] interface {
 	TypedRateLimitingInterface[T]
 	Extended[T]

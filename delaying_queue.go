@@ -146,7 +146,10 @@ type delayingType[T comparable] struct {
 // maxBatch is the number of due keys that moveDue takes from the heap under one lock.
 const maxBatch = 64
 
-func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
+func (q *delayingType[T]) AddAfter(item T, duration time.Duration) { q.addAfter(item, duration, false) }
+
+// addAfter is AddAfter. With isRetry takeBackRetry can take item back.
+func (q *delayingType[T]) addAfter(item T, duration time.Duration, isRetry bool) {
 	if q.ShuttingDown() {
 		return
 	}
@@ -157,7 +160,7 @@ func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 		}
 		return
 	}
-	if q.putWaiting(item, keytable.HashOf(item), q.loop.Now(), duration) {
+	if q.putWaiting(item, keytable.HashOf(item), q.loop.Now(), duration, isRetry) {
 		q.loop.Wake()
 	}
 }
@@ -178,15 +181,30 @@ func (q *delayingType[T]) countRetryLocked() bool {
 }
 
 // putWaiting counts a call of AddAfter and puts item into the heap. It reports whether to wake the loop.
-func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Duration) (wake bool) {
+func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Duration, isRetry bool) (wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.countRetryLocked() {
 		return false
 	}
 	before := q.mu.waiting.len()
-	q.mu.waiting.put(h, item, now, d)
+	q.mu.waiting.put(h, item, now, d, isRetry)
 	q.mu.arrivals += uint64(q.mu.waiting.len() - before)
+	return q.loop.TendLocked(q.mu.waiting.next())
+}
+
+// takeBackRetry makes a key that is given up not come when the delay of its last failure is over, unless it was
+// also added for later by others.
+func (q *delayingType[T]) takeBackRetry(item T) {
+	if q.dropRetry(item, keytable.HashOf(item)) {
+		q.loop.Wake()
+	}
+}
+
+func (q *delayingType[T]) dropRetry(item T, h keytable.Hash) (wake bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.waiting.takeBackRetry(h, item)
 	return q.loop.TendLocked(q.mu.waiting.next())
 }
 
@@ -378,5 +396,5 @@ func (q *delayingType[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) 
 func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] {
 	k := q.mu.waiting.keys.At(s)
 	due := q.loop.Time(time.Duration(q.mu.waiting.order.At(s).Rank))
-	return KeySnapshot[T]{Key: k.Key, State: KeyWaiting, Since: q.loop.Time(k.Value.Duration()), Due: due}
+	return KeySnapshot[T]{Key: k.Key, State: KeyWaiting, Since: q.loop.Time(k.Value.since.Duration()), Due: due}
 }

@@ -14,25 +14,49 @@ import (
 //
 // Invariant, which checkInvariants in the tests asserts: the slots of keys are those in order.
 type dueHeap[T comparable] struct {
-	// keys has for each key when it was put in.
-	keys keytable.Table[T, dueloop.Packed]
+	keys keytable.Table[T, waitingKey]
 	// order has for each key when it is due. Ties are numbered in the order in which keys were put in.
 	order slotheap.Heap
 	seq   uint32
 }
 
+type waitingKey struct {
+	since dueloop.Packed // when it was put in
+	// onlyRetry reports that only failures have put the key in. Then it does not come if it is given up.
+	onlyRetry bool
+}
+
 func (h *dueHeap[T]) len() int { return h.order.Len() }
 
 // put makes key, whose hash is hash, due after the delay from now on, or leaves it at an earlier time.
-func (h *dueHeap[T]) put(hash keytable.Hash, key T, now, delay time.Duration) {
+func (h *dueHeap[T]) put(hash keytable.Hash, key T, now, delay time.Duration, isRetry bool) {
 	s, k, inserted := h.keys.FindOrInsert(hash, key)
 	e := slotheap.Entry{Rank: int64(dueloop.AddSaturated(now, delay)), Tie: h.seq, Slot: s}
 	h.seq++
 	if inserted {
-		k.Value = dueloop.Pack(now)
+		k.Value = waitingKey{dueloop.Pack(now), isRetry}
 		h.order.Push(e)
-	} else if e.Rank < h.order.At(s).Rank {
+		return
+	}
+	k.Value.onlyRetry = k.Value.onlyRetry && isRetry
+	if e.Rank < h.order.At(s).Rank {
 		h.order.Replace(e)
+	}
+}
+
+// takeBackRetry takes out key if only failures have put it in.
+func (h *dueHeap[T]) takeBackRetry(hash keytable.Hash, key T) {
+	if s, k := h.keys.Find(hash, key); k != nil && k.Value.onlyRetry {
+		h.order.Remove(s)
+		h.deleteKey(s)
+	}
+}
+
+// deleteKey deletes the key at s, which is not in order any more.
+func (h *dueHeap[T]) deleteKey(s keytable.Slot) {
+	h.keys.Delete(s)
+	if !h.keys.HasMemory(s) {
+		h.order.Release(s)
 	}
 }
 
@@ -56,10 +80,7 @@ func (h *dueHeap[T]) popDue(now time.Duration, keys []keytable.Hashed[T]) []keyt
 	for _, s := range slots[:n] {
 		k := h.keys.At(s)
 		keys = append(keys, keytable.Hashed[T]{Hash: k.Hash(), Key: k.Key})
-		h.keys.Delete(s)
-		if !h.keys.HasMemory(s) {
-			h.order.Release(s)
-		}
+		h.deleteKey(s)
 	}
 	return keys
 }

@@ -26,7 +26,7 @@ func TestHeapPopsManyKeys(t *testing.T) {
 	now := time.Hour
 	const n = 300_000 // which is enough for a table to preload
 	for key := range n {
-		h.put(keytable.HashOf(key), key, now, time.Duration(n-key))
+		h.put(keytable.HashOf(key), key, now, time.Duration(n-key), false)
 	}
 	for want := n - 1; h.len() > 0; {
 		keys := popKeys(t, &h, now+n)

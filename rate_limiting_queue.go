@@ -121,8 +121,14 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 // Fail counts a failure of key and adds it after its delay, in logarithmic time: see [ExtendedRateLimiting].
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
 	r := q.failures.Fail(key, failures.Failure(f), failures.Call{}, q.rateLimiter)
+	below, ours := q.delaying.(*delayingType[T])
 	if r.GivenUp {
 		q.rateLimiter.Forget(key)
+		if ours {
+			below.takeBackRetry(key)
+		}
+	} else if ours {
+		below.addAfter(key, r.Delay, true)
 	} else {
 		q.AddAfter(key, r.Delay)
 	}

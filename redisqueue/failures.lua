@@ -18,7 +18,12 @@ local function forgetOldGivenUp()
 	end
 end
 
+-- giveUp takes back the retry that waits for the end of the key's delay.
 local function giveUp(key, attempts, reason)
+	local retry = call('ZSCORE', RETRIES, key)
+	if retry and call('ZSCORE', DELAYS, key) == retry then
+		call('ZREM', DELAYS, key)
+	end
 	call('ZADD', GIVEN_UP, nowDigits, key)
 	call('HSET', TROUBLES, REASON .. key, whole(attempts) .. ' ' .. reason)
 	forgetOldGivenUp()

@@ -139,6 +139,7 @@ func (m *slowQueue) fail(key string, now time.Time, d time.Duration,
 	}
 	if f.Terminal || f.MaxRetries != 0 && r.Attempt > f.MaxRetries {
 		delete(m.failures, key)
+		m.waiting = slices.DeleteFunc(m.waiting, func(w slowWaiting) bool { return w == slowWaiting{key, known.end} })
 		r.GivenUp = true
 		return r
 	}
