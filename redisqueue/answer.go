@@ -10,11 +10,11 @@ import (
 	"github.com/keyedqueue/workqueue/leasing"
 )
 
-// This file is about answers: what the worker that holds a key says of its call. Each carries the fence of the
-// hand-out, so that it changes nothing once the hand-out is over. All but Forget also mark the hand-out as
-// answered (see data.lua): if its Done is missing when the lease ends, the server does what the answer says
-// instead of handing the key out again. Forget does not, because an operator may call it while the handler
-// runs.
+// This file is about answers: what the worker that holds a key says of its call. Each carries the fence of
+// the hand-out, so that it changes nothing once the hand-out is over. All but Forget also mark the hand-out
+// as answered (see data.lua): if its Done is missing when the lease ends, the server does what the answer
+// says instead of handing the key out again. Forget does not, because an operator may call it while the
+// handler runs.
 
 // Succeed says that the call for item, which a worker of this replica holds, has succeeded. It forgets the
 // failures of item, and that it was given up. It does not block. If the lease is lost, it does nothing.
@@ -40,10 +40,13 @@ func (q *Queue[T]) HandBack(item T) {
 	}
 }
 
+// opMaker makes an operation on a key of the shard. It runs under the lock.
+type opMaker[T comparable] func(s *shard[T], encoded string) *op
+
 // answer sends an operation as the answer of the worker of this replica that holds item, or as it is if none
 // does. If the lease is lost it sends nothing. encoded and s are from locate; a worker may hold another
 // encoding of item.
-func (q *Queue[T]) answer(item T, encoded string, s *shard[T], newOp func(s *shard[T], encoded string) *op) error {
+func (q *Queue[T]) answer(item T, encoded string, s *shard[T], newOp opMaker[T]) error {
 	return q.whileOpen(context.Background(), func() {
 		h := q.mu.held[item]
 		if h == nil {
@@ -68,8 +71,8 @@ func (q *Queue[T]) hasLost(item T) bool {
 	return h != nil && h.lost
 }
 
-// leasedLocked reports whether a worker of this replica holds item. An add of such a key is executed on a full
-// server too, before the Done that follows: its worker may have added it, and the key must not be lost.
+// leasedLocked reports whether a worker of this replica holds item. An add of such a key is executed on a
+// full server too, before the Done that follows: its worker may have added it, and the key must not be lost.
 func (q *Queue[T]) leasedLocked(item T) bool {
 	h := q.mu.held[item]
 	return h != nil && !h.lost

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lateAnswers are what a handler may return, by name. The pool's MaxRetries is 1, and the keys of "beyond" have
-// failed before.
+// lateAnswers are what a handler may return, by name. The pool's MaxRetries is 1, and the keys of "beyond"
+// have failed before.
 var lateAnswers = map[string]func(context.Context) error{
 	"nil":           func(context.Context) error { return nil },
 	"requeue after": func(context.Context) error { return worker.RequeueAfter(time.Millisecond) },

@@ -1,0 +1,174 @@
+package redisqueue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
+	"github.com/redis/go-redis/v9"
+)
+
+const childGrace = "REDISQUEUE_TEST_GRACE" // the CancelGrace of TestEndChild
+
+// TestEndChild is the program of the package's documentation, and ends at an interrupt. Its handlers take a
+// moment; those of keys that begin with "deaf" take forever, whatever their contexts do.
+func TestEndChild(t *testing.T) {
+	addr := os.Getenv(childAddr)
+	if addr == "" {
+		t.Skip("not a test of its own: other tests run it as a process")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	grace, err := time.ParseDuration(os.Getenv(childGrace))
+	must(t, err)
+	run := func() error {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		defer client.Close()
+		queue, err := New(ctx, client, Config[string]{
+			Name: "test", Lease: time.Second, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
+		})
+		if err != nil {
+			return err
+		}
+		return worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+			fmt.Println("got", key, worker.CallOf(ctx).Attempt())
+			if strings.HasPrefix(key, "deaf") {
+				select {}
+			}
+			<-ctx.Done()
+			time.Sleep(time.Millisecond)
+			return nil
+		}, worker.Options[string]{
+			Workers: 3, DrainTimeout: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
+			CancelGrace: grace,
+		})
+	}
+	if err := run(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("ended")
+}
+
+// interrupt makes the process end, and returns what it has said.
+func (c *child) interrupt() (said []string) {
+	c.t.Helper()
+	must(c.t, c.cmd.Process.Signal(syscall.SIGINT))
+	for timeout := time.After(time.Minute); ; {
+		select {
+		case line, ok := <-c.lines:
+			if !ok {
+				return said
+			}
+			said = append(said, line)
+		case <-timeout:
+			c.t.Fatalf("the process does not end: %q", said)
+		}
+	}
+}
+
+// A program that ends as the documentation shows leaves nothing behind: when its process has ended, the
+// server knows of each Done, and no error was logged.
+func TestCleanEnd(t *testing.T) {
+	t.Setenv(childGrace, "10s")
+	s := startServer(t)
+	other := newTestQueue(t, s.client(), Config[string]{})
+	for i := range 10 {
+		c := startChild(t, "TestEndChild", s)
+		for k := range 3 {
+			other.Add(fmt.Sprintf("%d/%d", i, k))
+		}
+		for range 3 {
+			c.says("got")
+		}
+		said := c.interrupt()
+		if !slices.Contains(said, "ended") || strings.Contains(fmt.Sprint(said), "level=ERROR") {
+			t.Errorf("the process has said %q", said)
+		}
+		wantNoKeys(t, other)
+	}
+}
+
+// A program that ends although its handler ignores its context says so: the key comes again when the lease
+// has ended, at once, however often that happens, and counts neither as failed nor as lost.
+func TestEndBesideDeafHandler(t *testing.T) {
+	t.Setenv(childGrace, "50ms")
+	s := startServer(t)
+	other := newTestQueue(t, s.client(), Config[string]{Lease: time.Second, MaxLostLeases: 2})
+	other.Add("deaf")
+	for range 4 {
+		c := startChild(t, "TestEndChild", s)
+		if attempt := c.says("got deaf"); attempt != "1" {
+			t.Errorf("it is attempt %s", attempt)
+		}
+		said := c.interrupt()
+		if !slices.Contains(said, "ended") || strings.Contains(fmt.Sprint(said), "level=ERROR") {
+			t.Errorf("the process has said %q", said)
+		}
+	}
+	mustGet(t, other, "deaf")
+	if k, err := other.key(context.Background(), "deaf"); err != nil || k.LostLeases != 0 || k.Requeues != 0 {
+		t.Errorf("%+v, %v", k, err)
+	}
+	other.Done("deaf")
+}
+
+// A program that adds a key, shuts its queue down and closes the client logs nothing.
+func TestAdderEndsQuietly(t *testing.T) {
+	s := startServer(t)
+	var log syncBuffer
+	for i := range 20 {
+		client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: i%2 - 1})
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		q := newTestQueue(t, client, Config[string]{Lease: time.Second, Logger: logger})
+		must(t, q.AddContext(within(t, time.Minute), "x"))
+		if i < 15 {
+			q.ShutDown()
+		}
+		must(t, client.Close())
+		if i < 15 {
+			waitUntil(t, func() bool { return isOver(q) })
+		}
+	}
+	if text := log.String(); text != "" {
+		t.Error(text)
+	}
+}
+
+func isOver(q *Queue[string]) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.ending.over
+}
+
+// Settle returns the keys of whose Done the server may not know.
+func TestSettle(t *testing.T) {
+	_, f, q, _ := oneFaulty(t, Config[string]{})
+	addAndGet(t, q, "done")
+	addAndGet(t, q, "held")
+	if keys, err := q.Settle(within(t, time.Minute)); keys != nil || err != nil {
+		t.Errorf("Settle() = %q, %v", keys, err)
+	}
+	f.down.Store(true)
+	q.ShutDown()
+	q.Done("done")
+	keys, err := q.Settle(within(t, 10*time.Millisecond))
+	if wantErr(t, err, context.DeadlineExceeded); !slices.Equal(keys, []string{"done"}) {
+		t.Errorf("Settle() = %q", keys)
+	}
+	f.down.Store(false)
+	if keys, err = q.Settle(within(t, time.Minute)); keys != nil || err != nil {
+		t.Errorf("Settle() = %q, %v", keys, err)
+	}
+	q.Done("held")
+	if keys, err = q.Settle(within(t, time.Minute)); keys != nil || err != nil || !isOver(q) {
+		t.Errorf("Settle() = %q, %v; the replica has ended: %v", keys, err, isOver(q))
+	}
+}
