@@ -122,7 +122,7 @@ func TestAnswersDuringOutage(t *testing.T) {
 	q.Done("interrupted")
 	s.signal(syscall.SIGCONT)
 	mustGet(t, q, "interrupted")
-	if n, _ := q.Failures("interrupted"); n != 1 {
+	if n := q.Failures("interrupted").Count; n != 1 {
 		t.Errorf("%d failures of the key whose lease was lost, want the one before", n)
 	}
 	q.Done("interrupted")
@@ -195,7 +195,7 @@ func TestHandBack(t *testing.T) {
 	q.Done("x")
 	flush(t, q)
 	mustGet(t, other, "x")
-	n, _ := other.Failures("x")
+	n := other.Failures("x").Count
 	causes := other.Causes("x").Last
 	if n != 1 || other.PriorityOf("x") != 3 || len(causes) != 1 || causes[0].Reason != "later" {
 		t.Errorf("%d failures, priority %d, causes %+v", n, other.PriorityOf("x"), causes)
