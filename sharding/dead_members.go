@@ -1,19 +1,37 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
 // markOverdue marks the records of members that have not renewed them for a whole lease. By their own clocks
 // they are not valid any more, and after the mark they cannot renew their records.
 func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
+	toMark, due := m.overdue(now)
+	for _, id := range toMark {
+		if err := m.markDead(id); err != nil {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			k := m.memberLocked(id)
+			k.markErr, k.retryAt = err, m.now()+m.retryDelay()
+			k.markFailedSince = cmp.Or(k.markFailedSince, m.now())
+			return due, err
+		}
+	}
+	return due, nil
+}
+
+// overdue returns the members to mark now, and when to look again.
+func (m *Member) overdue(now time.Duration) (toMark []string, due time.Duration) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	wait, valid := m.turnLocked(now), m.updateValidityLocked()
 	due = now + m.config.Lease
-	var toMark []string
 	for id, k := range m.mu.members {
 		at := max(k.expires()+wait, k.retryAt)
 		switch {
@@ -21,30 +39,18 @@ func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 		case k.isFormerSelf && m.anyBusy(): // Its handlers may still run.
 		case at > now:
 			due = min(due, at)
-		case !m.hasRenewedSinceLocked(k.expires()):
-			signal(m.toRenew) // A renewal wakes this loop again.
 		default:
 			toMark = append(toMark, id)
 		}
 	}
-	m.mu.Unlock()
-	for _, id := range toMark {
-		if err := m.markDead(id); err != nil {
-			m.mu.Lock()
-			k := m.memberLocked(id)
-			k.markErr, k.retryAt = err, m.now()+m.retryDelay() // Each try takes a renewal as well.
-			m.mu.Unlock()
-			return due, err
-		}
-	}
-	return due, nil
+	return toMark, due
 }
 
 // markErrLocked returns an error if this member has not been able for a lease to mark an overdue record.
 func (m *Member) markErrLocked() error {
 	now := m.now()
 	for id, k := range m.mu.members {
-		if k.markErr != nil && k.liveness(now) == overdue && now >= k.expires()+m.config.Lease {
+		if k.markErr != nil && k.liveness(now) == overdue && now >= k.markFailedSince+m.config.Lease {
 			return fmt.Errorf("sharding: cannot mark the record of %s, which is overdue: %w", id, k.markErr)
 		}
 	}
@@ -57,7 +63,7 @@ func (m *Member) markDead(id string) error {
 	r, err := m.readMember(id)
 	m.mu.Lock()
 	k := m.memberLocked(id)
-	isOverdue := err == nil && r.Version == k.version && k.doubt == 0 && k.liveness(m.now()) == overdue
+	isOverdue := err == nil && k.liveness(m.now()) == overdue
 	d := k.data
 	m.mu.Unlock()
 	if !isOverdue {
@@ -71,25 +77,19 @@ func (m *Member) markDead(id string) error {
 	} else if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.updateAndUnlock()
-	m.sawMemberLocked(id, r, true)
-	m.mu.members[id].markedByMe = true
-	m.logger.Warn("A member has not renewed its lease: taking over", "dead", id, "lease", time.Duration(d.Lease))
+	m.update(func() {
+		m.sawMemberLocked(id, r)
+		m.memberLocked(id).markedByMe = true
+		m.logLocked(slog.LevelWarn, "A member has not renewed its lease: taking over",
+			"dead", id, "lease", time.Duration(d.Lease))
+	})
 	return nil
 }
 
 // tidyRecords reads records of which this member knows too little, and deletes one that nobody needs any
 // more. It deletes one at a time, because each costs two calls.
 func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
-	m.mu.Lock()
-	if m.mu.view.table == nil {
-		m.mu.Unlock()
-		return now + m.config.Lease, nil
-	}
-	toRead := m.toReadLocked()
-	toDelete, version, due := m.nextDeletionLocked(now)
-	m.mu.Unlock()
+	toRead, toDelete, version, due := m.untidy(now)
 	for _, id := range toRead {
 		if _, err := m.readMember(id); err != nil {
 			return now, err
@@ -100,34 +100,41 @@ func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 	}
 	name := m.recordName(toDelete)
 	err = m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, name, version) })
-	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
+	if err == nil || errors.Is(err, ErrNotFound) {
 		_, err = m.readMember(toDelete)
 		return now, err
 	}
+	if errors.Is(err, ErrConflict) { // Somebody has edited it.
+		_, err = m.readMember(toDelete)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.members[toDelete].retryAt = m.now() + m.config.Lease
+	m.memberLocked(toDelete).retryAt = m.now() + m.config.Lease
 	return due, err
 }
 
-// nextDeletionLocked returns a dead member's record that the table does not name any more, or when to look
-// again. It forgets members whose records are gone.
-func (m *Member) nextDeletionLocked(now time.Duration) (id, version string, due time.Duration) {
+// untidy returns the members to read, and a dead one's record that the table does not name any more, or when
+// to look again. It forgets members whose records are gone.
+func (m *Member) untidy(now time.Duration) (toRead []string, toDelete, version string, due time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	due = now + m.config.Lease
+	if m.mu.view.table == nil {
+		return nil, "", "", due
+	}
 	named, wait, valid := m.mu.view.table.allNamed(), m.turnLocked(now), m.updateValidityLocked()
 	for other, k := range m.mu.members {
 		at := max(k.leaseFrom, k.retryAt) + wait
 		switch {
-		case k.doubt > 0, named[other], k.liveness(now) != dead, !valid:
-		case k.isGone && k.isFormerSelf: // It may still be created.
+		case k.mustRead, named[other], k.liveness(now) != dead, !valid:
 		case k.isGone:
 			delete(m.mu.members, other)
 		case m.mu.phase >= leaving: // Others do it.
 		case at > now:
 			due = min(due, at)
 		default:
-			id, version = other, k.version
+			toDelete, version = other, k.version
 		}
 	}
-	return id, version, due
+	return m.toReadLocked(), toDelete, version, due
 }

@@ -1,6 +1,9 @@
 package sharding
 
-import "time"
+import (
+	"log/slog"
+	"time"
+)
 
 // handover is an attempt to give a slot away by a write that replaces the table of that id and epoch. The
 // slot stays absent while it may still succeed.
@@ -34,7 +37,7 @@ func (p *planner) handOver(next *table) {
 		}
 	}
 	if n > 0 {
-		p.m.logger.Info("Handing over slots", "member", p.selfID, "slots", n)
+		p.m.logLocked(slog.LevelInfo, "Handing over slots", "member", p.selfID, "slots", n)
 	}
 }
 

@@ -87,6 +87,7 @@ type idleQueue struct{ memberQueue }
 func (idleQueue) handlers(int) int       { return 0 }
 func (idleQueue) gained([]int)           {}
 func (idleQueue) noLongerStopping([]int) {}
+func (idleQueue) ShutDown()              {}
 
 func newRoot() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -28,20 +29,21 @@ const (
 // is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and
 // the others take over what is left after a lease. Leave gives up in the same way a lease after the last
 // handler has returned, if the server refuses what the member has to write. The queues keep their keys.
-// Further calls wait with the first and return the same: the first context that is done ends all of them.
+// Further calls wait with the first and return the same: the first context that is done ends all of them. Of a
+// member that has ended with [ErrRestored], Leave returns that.
 //
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {
-	m.mu.Lock()
-	if m.mu.phase == staying {
-		m.mu.phase = leaving
-		m.logger.Info("Leaving", "member", m.mu.self.id)
-	}
-	m.updateAndUnlock()
+	m.update(func() {
+		if m.mu.phase == staying {
+			m.mu.phase = leaving
+			m.logLocked(slog.LevelInfo, "Leaving", "member", m.mu.self.id)
+		}
+	})
 	signal(m.toWork)
 	select {
 	case <-m.left:
-	case <-m.ctx.Done(): // by another call
+	case <-m.ctx.Done(): // by another call, or ErrRestored
 	case <-ctx.Done():
 		m.mu.Lock()
 		if m.ctx.Err() == nil {
@@ -53,14 +55,11 @@ func (m *Member) Leave(ctx context.Context) error {
 	m.end()
 	m.loops.Wait()
 	n := m.abandon()
-	timer := m.config.Clock.NewTimer(time.Second)
-	defer timer.Stop()
-	select {
-	case <-m.logWritten:
-	case <-timer.C(): // The logger blocks.
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.mu.restored {
+		return ErrRestored
+	}
 	if err := m.mu.leaveErr; err != nil && n > 0 && m.mu.phase < retired {
 		return fmt.Errorf("sharding: left without handing over %d slots: %w", n, err)
 	}
@@ -70,30 +69,12 @@ func (m *Member) Leave(ctx context.Context) error {
 // tryLeave lets the member leave if none of its handlers runs, and reports whether it has left. With the mark
 // on its record, the first of the others can give away all slots of members that leave at the same time.
 func (m *Member) tryLeave() bool {
-	m.mu.Lock()
-	view, id, now := &m.mu.view, m.mu.self.id, m.now()
-	if m.mu.phase == staying || m.anyBusy() {
-		m.mu.Unlock()
+	var r Record
+	seesTable := false
+	m.update(func() { r, seesTable = m.beginToRetireLocked() })
+	if r.Name == "" {
 		return false
 	}
-	m.mu.since.drained = cmp.Or(m.mu.since.drained, now)
-	isLate := now-m.mu.since.drained >= m.config.Lease // It cannot write the table.
-	usable := view.isThere() && view.incompatible == nil
-	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.names(id)
-	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {
-		m.mu.Unlock() // Nobody is there to take the slots, so it first writes a table that gives them to nobody.
-		return false
-	}
-	for i := range m.slots {
-		if m.state(i) == stopping {
-			m.releaseLocked(i, view.table)
-		}
-	}
-	m.mu.phase, m.mu.self.alive = max(m.mu.phase, retiring), false
-	m.mu.self.sequence++
-	r := m.selfRecordLocked(m.mu.self.follows, true)
-	seesTable := view.incompatible == nil // Otherwise it cannot see when the others have taken its slots.
-	m.updateAndUnlock()
 	err := m.retire(r, seesTable)
 	m.mu.Lock()
 	if m.mu.leaveErr = cmp.Or(m.mu.leaveErr, err); err == nil {
@@ -103,9 +84,33 @@ func (m *Member) tryLeave() bool {
 	if m.ctx.Err() != nil {
 		return true
 	}
-	m.logger.Info("Left", "member", id)
+	m.logger.Info("Left", "member", r.Holder)
 	close(m.left)
 	return true
+}
+
+// beginToRetireLocked returns the record that ends the member's life, or an empty one if it must wait, and
+// whether the member can see in the table when the others have taken its slots.
+func (m *Member) beginToRetireLocked() (r Record, seesTable bool) {
+	view, id, now := &m.mu.view, m.mu.self.id, m.now()
+	if m.mu.phase == staying || m.anyBusy() {
+		return r, false
+	}
+	m.mu.since.drained = cmp.Or(m.mu.since.drained, now)
+	isLate := now-m.mu.since.drained >= m.config.Lease // It cannot write the table.
+	usable := view.isThere() && view.unusable == nil
+	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.names(id)
+	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {
+		return r, false // Nobody is there to take the slots, so it first writes a table that gives them to nobody.
+	}
+	for i := range m.slots {
+		if m.state(i) == stopping {
+			m.releaseLocked(i, view.table)
+		}
+	}
+	m.mu.phase, m.mu.self.alive = max(m.mu.phase, retiring), false
+	m.mu.self.sequence++
+	return m.selfRecordLocked(m.mu.self.follows, true), view.unusable == nil
 }
 
 // retire stores r, which marks the member's record, so that nobody waits for a lease. It deletes the record
@@ -122,7 +127,8 @@ func (m *Member) retire(r Record, seesTable bool) error {
 		return nil
 	}
 	if deletion := m.deleteSelf(m.ctx); deletion != nil {
-		m.report("Cannot delete the member's record", deletion)
+		var first trouble
+		m.note(&first, "Cannot delete the member's record", deletion)
 		return err
 	}
 	return nil
@@ -191,15 +197,15 @@ func (m *Member) deleteSelf(ctx context.Context) error {
 
 // abandon stops holding slots. It returns how many the member still held.
 func (m *Member) abandon() (held int) {
-	m.mu.Lock()
-	if t := m.mu.view.table; t != nil {
-		for _, slot := range t.slots {
-			if slot.holder == m.mu.self.id {
-				held++
+	m.update(func() {
+		if t := m.mu.view.table; t != nil {
+			for _, slot := range t.slots {
+				if slot.holder == m.mu.self.id {
+					held++
+				}
 			}
 		}
-	}
-	m.mu.self.alive = false
-	m.updateAndUnlock()
+		m.mu.self.alive = false
+	})
 	return held
 }

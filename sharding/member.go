@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +23,12 @@ var (
 	ErrLeft = errors.New("sharding: the member has left its group")
 )
 
+// ErrRestored ends a member that finds the store set back: its own record is older than what it has written,
+// or the table older than one it has seen. Somebody has restored a backup, or edited Leases. Others may hold
+// its slots by now, so it stops at once, and does not recover: its queues shut down, and [Member.Err] and
+// [Member.Leave] return this. The program should end, as one that has lost its leadership, and start anew.
+var ErrRestored = errors.New("sharding: the group's records have gone back in time: restart this replica")
+
 // ErrIncompatible is in the errors for records that this member must not work with: of a newer format, of
 // another number of slots, or not written by this library.
 var ErrIncompatible = errors.New("sharding: incompatible record")
@@ -39,16 +44,16 @@ var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lac
 type Member struct {
 	// Five loops work for a member: renew keeps its record and expireLoop ends validity in time (own_record.go),
 	// confirm reads the table (table_io.go), watchLoop hears of all records (watch.go), and workLoop does all
-	// other writes (here, plan.go). What they change under mu takes effect with updateAndUnlock (slots.go).
-	// Methods named Locked, and those of planner, knownMember and view, need mu; updateAndUnlock unlocks it.
+	// other writes (here, plan.go). What they change under mu takes effect with update (slots.go). Methods named
+	// Locked, and those of planner, knownMember and view, need mu. No logger, store or queue is called under it.
 
 	config Config
 	store  Store
 	logger *slog.Logger
 	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
 	start           time.Time
-	reportedNoQueue bool         // by workLoop, and a queue is lacking still
-	lastSerial      atomic.Int64 // numbers, in the order seen, the changes of members' records and the doubts
+	firstID         string // the id in the first life; see newSelf
+	reportedNoQueue bool   // by workLoop, and a queue is lacking still
 
 	slots []ownSlot
 	// states has the state of each slot. They lie close together, because queues read one for each key.
@@ -60,33 +65,30 @@ type Member struct {
 	ctx                                  context.Context // ends with the member, and with it all loops and calls
 	end                                  context.CancelFunc
 	loops                                sync.WaitGroup
-	toRenew, toConfirm, toWork, toExpire chan struct{}   // A signal in one makes that loop look again at once.
-	left                                 chan struct{}   // closed when the member holds nothing any more
-	logWritten                           <-chan struct{} // closed when all log lines are written
+	toRenew, toConfirm, toWork, toExpire chan struct{} // A signal in one makes that loop look again at once.
+	left                                 chan struct{} // closed when the member holds nothing any more
 
 	mu struct {
 		sync.Mutex
-		self         ownRecord
-		view         view
-		members      map[string]*knownMember // by their ids
-		formerSelves map[string]bool         // the ids of this process before the present one
-		listVersion  string                  // of the last list: a watch begins there
-		heardAt      time.Duration           // when the watch or a list last showed a record
-		phase        phase                   // of leaving
-		leaveErr     error                   // why Leave ended early, or the record could not be marked or deleted
-		barred       barrier                 // The member has given up its slots, and must wait for this.
+		self        ownRecord
+		lives       int // how many ids this process has had
+		view        view
+		members     map[string]*knownMember // by their ids
+		listVersion string                  // of the last list: a watch begins there
+		heardAt     time.Duration           // when the watch or a list last showed a record
+		phase       phase                   // of leaving
+		leaveErr    error                   // why Leave ended early, or the record could not be marked or deleted
+		restored    bool                    // ErrRestored has ended the member.
+		barred      bool                    // It has given up its slots until it can use the table.
 		// queueNames are those of its queues, and hashes has their fingerprints. Each change makes a new map.
 		queueNames []string
 		hashes     map[string]string
-		changes    changes // to carry out when mu is unlocked; see updateAndUnlock
+		changes    changes // to carry out when mu is unlocked; see update
 		wasValid   bool    // at the last updateSlotsLocked
 		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked. makeTableFrom is
 		// when the need for a new table arose, or the next try is due: turnLocked counts from it. Zero: no need.
 		handOverAt, makeTableFrom time.Duration
 		failedAt                  time.Duration // when a call to renew the record or to read the table last failed
-		// unansweredAt is when a call or the watch last ended without an answer of the server, and
-		// restoreSuspectedAt is when the member's own record last showed that a backup may have been restored.
-		unansweredAt, restoreSuspectedAt time.Duration
 		// since is when each of these began, or zero if it is not so.
 		since struct {
 			planWaits       time.Duration // The table is not as it should be, and the plan must wait.
@@ -127,11 +129,11 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		toExpire: make(chan struct{}, 1), left: make(chan struct{})}
 	m.queues.Store(&[]memberQueue{})
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
-	m.logger, m.logWritten = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
+	m.logger = config.Logger.With("group", config.Group)
+	m.firstID = config.newID(idName(config.Name))
 	m.mu.self = m.newSelf()
 	m.mu.view = view{firstReadBegan: never, confirmed: neverMoment, longestLease: config.Lease}
-	m.mu.members, m.mu.formerSelves = make(map[string]*knownMember), make(map[string]bool)
-	m.mu.failedAt, m.mu.unansweredAt, m.mu.restoreSuspectedAt = never, never, never
+	m.mu.members, m.mu.failedAt = make(map[string]*knownMember), never
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
 	if !stop() {
@@ -157,10 +159,10 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 // begin tries the client's rights, reads the table, stores the record and lists the others.
 func (m *Member) begin(ctx context.Context) error {
 	logged := ""
-	for _, step := range []func() error{m.checkRights, m.confirm, m.renew} {
+	for _, step := range []func() error{m.checkRights, m.confirm, m.renew, m.list} {
 		for err := step(); err != nil; err = step() {
 			switch {
-			case errors.Is(err, ErrIncompatible):
+			case errors.Is(err, ErrIncompatible), errors.Is(err, ErrRestored):
 				return err
 			case isDenied(err) && m.now() >= m.config.Lease: // A server that has just started may forbid anything.
 				return fmt.Errorf("sharding: cannot join: %w", err)
@@ -186,61 +188,86 @@ func (m *Member) ID() string {
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
 // is not. It also returns an error if for a lease it could not write the table (then its slots cannot move),
-// mark the record of an overdue member, or list the others' records (then it takes no slots of the dead). It
-// recovers from all these by itself. Without a queue for a lease, it returns [ErrNoQueue].
+// mark the record of an overdue member, or list the others' records (then it may not know a new member). It
+// recovers from all these by itself. Without a queue for a lease, it returns [ErrNoQueue]. A member that has
+// ended returns ErrLeft, or [ErrRestored], from which it does not recover.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ctx.Err() != nil {
+	switch {
+	case m.mu.restored:
+		return ErrRestored
+	case m.ctx.Err() != nil:
 		return ErrLeft
 	}
 	if since := m.mu.since.notWritten; since > 0 && m.now()-since >= m.config.Lease {
 		return fmt.Errorf("sharding: cannot write the table: %w", m.mu.writeErr)
 	}
-	if since := m.mu.since.othersNotListed; since > 0 && m.now()-since >= m.config.Lease {
-		return fmt.Errorf("sharding: this member takes no slots of the dead: %w", m.mu.problem.list)
-	}
 	if m.updateValidityLocked() {
+		if since := m.mu.since.othersNotListed; since > 0 && m.now()-since >= m.config.Lease {
+			return fmt.Errorf("sharding: this member may not know all others: %w", m.mu.problem.list)
+		}
 		return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
 	}
 	lost := leasing.ErrLost
 	if m.mu.view.confirmed == neverMoment { // It has just joined, or a lost table is being replaced.
 		lost = errors.New("sharding: the member waits for a table of its group")
 	}
-	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
+	return cmp.Or(m.mu.view.unusable, m.mu.problem.confirm, m.mu.problem.renew, lost)
+}
+
+// Done returns a channel that is closed when the member has ended: after [Member.Leave], or with [ErrRestored].
+func (m *Member) Done() <-chan struct{} { return m.ctx.Done() }
+
+// endRestoredLocked ends the member and returns ErrRestored.
+func (m *Member) endRestoredLocked(why string) error {
+	if !m.mu.restored {
+		m.logLocked(slog.LevelError, "A backup was restored, or somebody has edited Leases. Ending: restart this replica",
+			"member", m.mu.self.id, "why", why)
+	}
+	m.mu.restored, m.mu.self.alive, m.mu.changes.shutDown = true, false, true
+	m.end()
+	return ErrRestored
 }
 
 // repeat calls f three times in a lease, at each signal, and after retryDelay if it failed: *problem is why.
 func (m *Member) repeat(f func() error, what string, problem *error, signals <-chan struct{}) {
+	var failures trouble
 	for {
 		err := f()
+		m.note(&failures, "Cannot "+what, err)
 		delay, wake := m.config.Lease/3, signals
 		if err != nil {
 			delay, wake = m.retryDelay(), nil // A server in trouble does not get a call for each signal.
-			m.report("Cannot "+what, err)
 			err = fmt.Errorf("sharding: cannot %s: %w", what, err)
 		}
-		m.mu.Lock()
-		if *problem = err; err != nil {
-			m.mu.failedAt = m.now()
-		}
-		switch { // since.unusable runs only while the record is renewed: else the others take the slots anyway.
-		case m.mu.problem.confirm == nil, m.now()-m.mu.self.renewed.mono > m.config.Lease*2/3:
-			m.mu.since.unusable = 0
-		case m.mu.problem.renew == nil:
-			m.mu.since.unusable = cmp.Or(m.mu.since.unusable, m.now())
-		}
-		m.mu.Unlock()
+		m.noteCall(problem, err)
 		if m.sleep(m.ctx, delay, wake) != nil {
 			return
 		}
 	}
 }
 
+// noteCall notes how a call to renew the record or to read the table has ended.
+func (m *Member) noteCall(problem *error, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if *problem = err; err != nil {
+		m.mu.failedAt = m.now()
+	}
+	switch { // since.unusable runs only while the record is renewed: else the others take the slots anyway.
+	case m.mu.problem.confirm == nil, m.now()-m.mu.self.renewed.mono > m.config.Lease*2/3:
+		m.mu.since.unusable = 0
+	case m.mu.problem.renew == nil:
+		m.mu.since.unusable = cmp.Or(m.mu.since.unusable, m.now())
+	}
+}
+
 // workLoop writes the table, marks and deletes records, and lets the member leave.
 func (m *Member) workLoop() {
+	steps := []step{{f: m.makeTable}, {f: m.markOverdue}, {f: m.tidyRecords}, {f: m.writeTable}, {f: m.giveUp}}
 	for !m.tryLeave() {
-		next, failed := m.work()
+		next, failed := m.work(steps)
 		wake := m.toWork
 		if failed {
 			next, wake = m.now()+soon, nil // A server in trouble does not get a call for each signal.
@@ -251,28 +278,32 @@ func (m *Member) workLoop() {
 	}
 }
 
+// step is a part of what workLoop does. f returns when to call it again if nothing changes.
+type step struct {
+	f        func(now time.Duration) (due time.Duration, err error)
+	failures trouble
+}
+
 // work does what is due. It returns when to look again if nothing changes, and whether a step failed.
-func (m *Member) work() (next time.Duration, failed bool) {
-	m.mu.Lock()
-	m.updateSlotsLocked()
-	now := m.now()
-	next = m.endTimedOutLocked(now)
-	lacksQueue := m.lacksQueueLocked()
-	if m.mu.handOverAt > now {
-		next = min(next, m.mu.handOverAt)
-	}
-	m.updateAndUnlock()
+func (m *Member) work(steps []step) (next time.Duration, failed bool) {
+	now, lacksQueue := m.now(), error(nil)
+	m.update(func() {
+		m.updateSlotsLocked()
+		next = m.endTimedOutLocked(now)
+		lacksQueue = m.lacksQueueLocked()
+		if m.mu.handOverAt > now {
+			next = min(next, m.mu.handOverAt)
+		}
+	})
 	if lacksQueue != nil && !m.reportedNoQueue {
-		m.report("No slots", lacksQueue) // Once, until it has one.
+		m.logger.Warn("No slots", "member", m.ID(), "err", lacksQueue)
 	}
 	m.reportedNoQueue = lacksQueue != nil
-	type step func(now time.Duration) (due time.Duration, err error)
-	for _, f := range []step{m.makeTable, m.markOverdue, m.tidyRecords, m.writeTable, m.giveUp} {
-		due, err := f(now)
-		if err != nil {
-			m.report("Cannot move slots", err)
-			failed = true
-		}
+	for i := range steps {
+		s := &steps[i]
+		due, err := s.f(now)
+		m.note(&s.failures, "Cannot move slots", err)
+		failed = failed || err != nil
 		next = min(next, due)
 	}
 	return next, failed
@@ -289,10 +320,15 @@ func (m *Member) turnLocked(now time.Duration) time.Duration {
 	return turn * time.Duration(min(rank, maxTurns))
 }
 
-// report logs why something does not work.
-func (m *Member) report(message string, err error) {
-	if m.ctx.Err() == nil {
-		m.logger.Warn(message, "member", m.ID(), "err", err)
+// trouble counts how often something has failed in a row.
+type trouble int
+
+// note logs the first failure of something, and each doubling of their number, unless the member has ended.
+func (m *Member) note(t *trouble, message string, err error) {
+	if err == nil {
+		*t = 0
+	} else if *t++; *t&(*t-1) == 0 && m.ctx.Err() == nil {
+		m.logger.Warn(message, "member", m.ID(), "failures", int(*t), "err", err)
 	}
 }
 
@@ -306,7 +342,7 @@ func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }
 func (m *Member) callTimeout() time.Duration { return m.config.Lease / 5 }
 
-// call calls f for callTimeout at most, by the member's clock, and notes an outage if nothing has answered.
+// call calls f for callTimeout at most, by the member's clock.
 func (m *Member) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -322,10 +358,6 @@ func (m *Member) call(ctx context.Context, f func(context.Context) error) error 
 	err := f(ctx)
 	if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
 		err = fmt.Errorf("no answer within %v: %w", m.callTimeout(), err)
-	}
-	answers := []error{nil, ErrNotFound, ErrExists, ErrConflict, ErrRefused}
-	if !slices.ContainsFunc(answers, func(answer error) bool { return errors.Is(err, answer) }) {
-		m.noAnswer()
 	}
 	return err
 }

@@ -17,27 +17,6 @@ import (
 
 // What happens in ordinary life: rollouts, proxies that end watches, members without queues.
 
-// A process that leaves in order has not died, whatever its name is: it gets its slots at once when it comes
-// back, and the table does not grow.
-func TestOrderlyRestartsAreNoDeaths(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
-		b := mustJoin(t, store, Config{Name: "b"})
-		for range 5 {
-			a := mustJoin(t, store, Config{Name: "a"})
-			time.Sleep(2500 * time.Millisecond)
-			wantHeld(t, 128, 128)(a, b)
-			if err := a.Leave(t.Context()); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(30 * time.Second)
-		}
-		if r := mustGet(t, store, "g-table"); strings.Contains(r.Data, "deaths") {
-			t.Error("FAILURE: orderly restarts count as deaths:", r.Data)
-		}
-	})
-}
-
 // cutWatches is a store whose watches end at once, as behind a proxy that does not know them.
 type cutWatches struct {
 	Store

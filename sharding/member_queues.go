@@ -17,34 +17,14 @@ type memberQueue interface {
 	noLongerStopping(slots []int)
 	// fingerprint returns the queue's name, and what identifies its hash.
 	fingerprint() (name, hash string)
+	ShutDown()
 }
 
 // register adds a queue. The slots that are here already count as gained.
-func (m *Member) register(q memberQueue) {
-	name, hash := q.fingerprint()
-	m.mu.Lock()
-	all, made := m.config.Queues, m.mu.queueNames
-	if slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
-		m.mu.Unlock()
-		panic(fmt.Sprintf("sharding: a queue %q beside %q: give each queue of a member a name of its own, "+
-			"and Config.Queues all names", name, made))
-	}
-	m.mu.queueNames = append(m.mu.queueNames, name)
-	if hash != "" {
-		m.mu.hashes = maps.Collect(maps.All(m.mu.hashes))
-		m.mu.hashes[name] = hash
-		if view := &m.mu.view; view.isThere() && view.incompatible == nil {
-			view.incompatible = m.checkHashesLocked(view.table)
-		}
-		signal(m.toConfirm)
-	}
-	signal(m.toRenew) // The record says whether the member takes slots.
-	queues := append(slices.Clone(*m.queues.Load()), q)
-	m.queues.Store(&queues)
-	if m.mu.view.incompatible != nil {
-		m.updateAndUnlock() // at once: the server's next answer may take long
-	} else {
-		m.mu.Unlock()
+func (m *Member) register(q memberQueue) (err error) {
+	m.update(func() { err = m.registerLocked(q) })
+	if err != nil {
+		return err
 	}
 	var slots []int
 	for i := range m.slots {
@@ -53,6 +33,28 @@ func (m *Member) register(q memberQueue) {
 		}
 	}
 	q.gained(slots)
+	return nil
+}
+
+func (m *Member) registerLocked(q memberQueue) error {
+	name, hash := q.fingerprint()
+	all, made := m.config.Queues, m.mu.queueNames
+	if slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
+		return fmt.Errorf("sharding: a queue %q beside %q: give each queue of a member a name of its own, "+
+			"and Config.Queues all names", name, made)
+	}
+	m.mu.queueNames = append(m.mu.queueNames, name)
+	m.mu.hashes = maps.Collect(maps.All(m.mu.hashes))
+	m.mu.hashes[name] = hash
+	if view := &m.mu.view; view.isThere() && view.unusable == nil {
+		view.unusable = m.checkHashesLocked(view.table) // at once: the server's next answer may take long
+	}
+	signal(m.toConfirm)
+	signal(m.toRenew) // The record says whether the member takes slots.
+	queues := append(slices.Clone(*m.queues.Load()), q)
+	m.queues.Store(&queues)
+	m.mu.changes.shutDown = m.mu.changes.shutDown || m.mu.restored
+	return nil
 }
 
 // queuesIfAllLocked returns how many queues the member has, or 0 if it lacks one.

@@ -1,6 +1,8 @@
 package sharding
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -161,4 +163,21 @@ func (s *stopper) resume() {
 		close(s.stopped)
 		s.stopped, s.resumed = nil, time.Now()
 	}
+}
+
+// stoppable is a logger that can be stopped, as a pipe that nobody reads. No mutex is held meanwhile.
+type stoppable struct {
+	slog.Handler
+	stop *stopper
+}
+
+func (h stoppable) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h stoppable) Handle(ctx context.Context, r slog.Record) error {
+	h.stop.wait()
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h stoppable) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return stoppable{h.Handler.WithAttrs(attrs), h.stop}
 }

@@ -127,12 +127,6 @@ func (p *process) hear(key string, version int, later time.Duration) {
 
 func queueOf(key string) int { return int(key[len(key)-1]-'0') % 2 }
 
-// Write makes p the destination of its member's log.
-func (p *process) Write(line []byte) (int, error) {
-	p.logging.wait()
-	return p.w.Write(line)
-}
-
 // list lists the keys of a queue in the cache, or not all of them.
 func (p *process) list(queue int) (keys []string, err error) {
 	p.stop.wait()
@@ -205,13 +199,13 @@ func (w *world) start(f faults, slots int, hash func(string) uint64) *process {
 	config := Config{
 		Group: "g", Name: p.name, Queues: queues, Slots: slots, Lease: p.lease, HandoverTimeout: simHandover,
 		Clock: p.clock,
-		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string,
+		Logger: slog.New(stoppable{slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string,
 			a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == "group" || a.Key == slog.LevelKey {
 				return slog.Attr{}
 			}
 			return a
-		}})).With("process", p.name),
+		}}), &p.logging}).With("process", p.name),
 		newID: func(name string) string {
 			life++
 			return fmt.Sprintf("%s-%s.%d", name, p.name, life)
@@ -349,15 +343,13 @@ func (w *world) begin(key string, h *handling) {
 	for other := range w.mu.active[key] {
 		if other.p != h.p && other.active() {
 			w.failLocked("%s handles %s while %s handles it", h.p.name, key, other.p.name)
-		} else if other.p != h.p && other.lives() && other.p.intruder == h.p.intruder { // Of intruders only contexts count.
+		} else if other.p != h.p && !w.mu.deletes && other.lives() && other.p.intruder == h.p.intruder { // Of intruders only contexts count.
 			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key,
 				other.p.name)
 		}
 	}
 	epoch, _ := Fence(h.ctx)
 	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && epoch > 0 && h.p != last.p {
-		// After a restore a newcomer may take the slots of a dead member before somebody who knows later epochs has
-		// read the table.
 		if !w.mu.deletes {
 			w.failLocked("%s handles %s in epoch %d, and %s did in epoch %d", h.p.name, key, epoch, last.p.name,
 				last.epoch)
@@ -383,12 +375,6 @@ func (h *handling) lives() bool {
 	if err != nil {
 		return false
 	}
-	if h.p.member.Err() != nil { // If its record has lost its label as well, who joins now does not know it.
-		records, _, err := h.p.w.store.List(context.Background(), "g")
-		if err == nil && !slices.ContainsFunc(records, func(r Record) bool { return r.Name == name }) {
-			return false
-		}
-	}
 	d, err := decodeMember(r)
 	return err == nil && !d.Dead
 }
@@ -407,14 +393,6 @@ func (w *world) remove(i int) {
 
 func (w *world) leave(p *process) {
 	w.logf("%s leaves", p.name)
-	w.mu.Lock()
-	w.mu.leaving = append(w.mu.leaving, p)
-	w.mu.Unlock()
-	defer func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.mu.leaving = slices.DeleteFunc(w.mu.leaving, func(other *process) bool { return other == p })
-	}()
 	p.end()
 	<-p.ended
 	ctx, cancel := context.WithTimeout(context.Background(), 2*simLease)

@@ -3,6 +3,7 @@ package sharding
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -16,19 +17,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
 // The simulation runs members on a store in virtual time. Each history is random: processes join, leave, are
 // killed and stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow,
 // fail, or succeed and report an error; the server refuses writes of all, of the table, or of the records of
 // others; watches stall, repeat or end; machines are suspended; loggers block and listings hang; leases
-// differ; handlers do not return, and create what their caches do not show; in a quarter of the histories
-// people delete and edit records and restore backups (member_sim_operators_test.go); processes of other Slots
-// join. Then all faults end, and the bounds of quiet times are checked as well. It cannot express wall clocks
-// that are set, which have a test of their own.
+// differ; handlers do not return, and create what their caches do not show; processes of other Slots join.
+// Then all faults end, and the bounds of quiet times are checked as well. It cannot express wall clocks that are
+// set and backups that are restored, which have tests of their own.
 //
 //	SHARDING_HISTORIES=100000 go test -run '^TestSimulation$' -timeout 24h ./sharding
-//	SHARDING_OPERATORS=0 SHARDING_HISTORIES=1000 go test -run '^TestSimulation$' ./sharding   # without people
 
 var simSeed = flag.Uint64("sharding.seed", 0,
 	"the seed of the only history to simulate or, with SHARDING_HISTORIES, of the first one")
@@ -132,8 +133,7 @@ type world struct {
 		createdTwice int
 		stuck        bool // handlers may ignore their contexts
 		epochs       map[string]lastEpoch
-		deletes      bool       // people delete records, or restore them
-		leaving      []*process // those that have begun to leave
+		deletes      bool // somebody has deleted the table of intruders
 	}
 }
 
@@ -197,19 +197,8 @@ func (w *world) storm() {
 	w.leases, w.addsQueue = w.rand.IntN(4) == 0, w.rand.IntN(4) == 0
 	w.mu.Lock()
 	w.mu.stuck = w.rand.IntN(2) == 0
-	w.mu.deletes = w.rand.IntN(4) == 0 && os.Getenv("SHARDING_OPERATORS") != "0"
 	w.mu.Unlock()
-	w.logf("faults %.2f, handlers that do not return: %v, people edit records: %v", level, w.mu.stuck,
-		w.mu.deletes)
-	if w.mu.deletes {
-		ctx, cancel := context.WithCancel(context.Background())
-		done, people := make(chan struct{}), newOperator(w)
-		go func() {
-			defer close(done)
-			people.work(ctx)
-		}()
-		defer func() { cancel(); <-done }()
-	}
+	w.logf("faults %.2f, handlers that do not return: %v", level, w.mu.stuck)
 	for range 1 + w.rand.IntN(4) {
 		w.join(f)
 	}
@@ -299,6 +288,24 @@ func (w *world) calm() {
 	time.Sleep(2 * simLease)
 	w.deleteSpoiled() // Others may have taken a dead intruder for alive, and given slots to it.
 	time.Sleep(4 * simLease)
+}
+
+// deleteSpoiled deletes a table that members cannot read, or whose hashes are not theirs, and removes what
+// keeps one that is deleted.
+func (w *world) deleteSpoiled() {
+	w.server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = nil })
+	if r, err := w.store.Get(context.Background(), "g-table"); err == nil {
+		hash, _ := newHasher[string]()
+		own := map[string]string{"0": hash.fingerprint(), "1": hash.fingerprint()}
+		if t, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) ||
+			len(contradictions(t.hashes, own)) > 0 {
+			w.logf("somebody deletes the spoiled table: %v", w.store.Delete(context.Background(), r.Name, r.Version))
+			w.mu.Lock()
+			// It may be that of processes of other Slots, which no record of a living member shows.
+			w.mu.deletes = true
+			w.mu.Unlock()
+		}
+	}
 }
 
 // checkQuiet checks what holds without faults: shares, moves, bounds, and that no key was forgotten.

@@ -1,11 +1,12 @@
 package sharding
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -23,11 +24,7 @@ type ownRecord struct {
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// lastListedSerial is lastSerial after the first list since Join or the last outage, or notListed.
-	lastListedSerial int64
 }
-
-const notListed = math.MaxInt64
 
 type attempt struct {
 	began   moment
@@ -57,10 +54,20 @@ func (m *Member) nowByBoth() moment {
 	return moment{m.now(), m.config.Clock.Now().Round(0).Sub(m.start.Round(0))}
 }
 
+// newSelf returns the beginning of a new life. Its id was never used.
 func (m *Member) newSelf() ownRecord {
+	id := m.firstID
+	if m.mu.lives++; m.mu.lives > 1 {
+		id = fmt.Sprintf("%s.%d", m.firstID, m.mu.lives)
+	}
 	return ownRecord{
-		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
-		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, lastListedSerial: notListed}
+		id: id, attempts: make(map[int64]attempt), alive: true,
+		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows}
+}
+
+// isFormerSelfLocked reports whether this process had that id in an earlier life.
+func (m *Member) isFormerSelfLocked(id string) bool {
+	return id != m.mu.self.id && (id == m.firstID || strings.HasPrefix(id, m.firstID+"."))
 }
 
 // renew creates the member's record, or writes it again.
@@ -73,7 +80,7 @@ func (m *Member) renew() error {
 		if upToDate, err := m.writeSelf(r, sequence); err != nil {
 			return err
 		} else if upToDate {
-			return m.listOnce()
+			return nil
 		}
 	}
 	return ErrConflict
@@ -90,13 +97,12 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 	r, err = m.put(r)
 	switch {
 	case err == nil:
-		m.noteStored(sequence, r.Version)
-		return true, nil
+		return m.noteStored(sequence, r)
 	case creates && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused)):
 		// There is no namespace, or a quota is used up. It was not created, for certain.
 		m.mu.Lock()
-		defer m.mu.Unlock()
 		m.mu.self.sequence = 0
+		m.mu.Unlock()
 	case errors.Is(err, ErrNotFound):
 		m.died()
 		return false, nil
@@ -106,33 +112,11 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 	return false, err
 }
 
-// listOnce lists the others' records after Join and after an outage. lastListedSerial shows that it has.
-func (m *Member) listOnce() error {
-	m.mu.Lock()
-	id, listedSerial := m.mu.self.id, m.mu.self.lastListedSerial
-	m.mu.Unlock()
-	if listedSerial < notListed {
-		return nil
-	}
-	err := m.list()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err != nil {
-		m.mu.problem.list = fmt.Errorf("cannot list the members: %w", err)
-		m.mu.since.othersNotListed = cmp.Or(m.mu.since.othersNotListed, m.now())
-		return m.mu.problem.list
-	}
-	if m.mu.since.othersNotListed, m.mu.problem.list = 0, nil; m.mu.self.id == id {
-		m.mu.self.lastListedSerial = m.lastSerial.Load()
-	}
-	return nil
-}
-
 // nextAttempt begins an attempt to write the record. It returns false if the member has left or is barred.
 func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.phase >= retiring || m.mu.barred != notBarred {
+	if m.mu.phase >= retiring || m.mu.barred || m.mu.restored {
 		return r, 0, false
 	}
 	self := &m.mu.self
@@ -144,15 +128,11 @@ func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 
 // selfRecordLocked returns the member's record. If it is dead, the record ends the member's life.
 func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
-	self, view := &m.mu.self, &m.mu.view
+	self := &m.mu.self
 	d := memberData{
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
-		Slots: m.config.Slots, Hashes: m.mu.hashes, Queues: m.queuesIfAllLocked(), Busy: m.busyNotHeldLocked(),
-		Table: follows, Earlier: view.earlier, Epoch: view.epochEver, LongestLease: int64(view.longestLease),
-		Dead: isDead, Left: isDead && m.mu.phase >= leaving}
-	if view.table != nil && view.table.id == follows {
-		d.TableEpoch = view.table.epoch
-	}
+		Slots: m.config.Slots, Hashes: m.mu.hashes, Queues: m.queuesIfAllLocked(),
+		Table: follows, Epoch: m.mu.view.epochEver, Dead: isDead}
 	held, _ := m.countLocked()
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d, nil),
@@ -160,46 +140,33 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 }
 
 // followLocked returns the id of the table that the record should name. By naming a new one the member says
-// that it holds nothing by the last one any more, but for the slots that it lists as busy.
+// that it holds nothing by the last one any more.
 func (m *Member) followLocked() string {
-	if t := m.mu.view.table; t != nil && m.mu.view.incompatible == nil && m.mu.view.broken == nil {
+	if t := m.mu.view.table; t != nil && m.mu.view.unusable == nil {
 		return t.id
 	}
 	return m.mu.self.follows
 }
 
-// busyNotHeldLocked returns the slots that the member does not hold and whose handlers still run, while the
-// table is still to be filled: then these stay with the member.
-func (m *Member) busyNotHeldLocked() (slots []int) {
-	if t := m.mu.view.table; t != nil && t.settling {
-		for i := range m.slots {
-			if m.slots[i].heldAs == m.mu.self.id && m.isBusy(i) { // Those of an earlier life are others' now.
-				slots = append(slots, i)
-			}
-		}
-	}
-	return slots
+// noteStored notes that record r, which has that attempt in it, is stored. It reports whether that is the last
+// attempt. Validity counts from its beginning: others may have seen it at any time since.
+func (m *Member) noteStored(sequence int64, r Record) (upToDate bool, err error) {
+	m.update(func() { upToDate, err = m.noteStoredLocked(sequence, r) })
+	return upToDate, err
 }
 
-// noteStored notes that an attempt is in the record, which has that version. Validity counts from its
-// beginning: others may have seen it at any time since.
-func (m *Member) noteStored(sequence int64, version string) (upToDate bool) {
-	m.mu.Lock()
-	defer m.updateAndUnlock()
+func (m *Member) noteStoredLocked(sequence int64, r Record) (upToDate bool, err error) {
 	self := &m.mu.self
 	if sequence < self.storedSequence {
-		m.suspectRestoreLocked()
+		return false, m.endRestoredLocked("the member's record is older than what it has written")
 	}
-	self.version, self.storedSequence = version, sequence
+	self.version, self.storedSequence = r.Version, sequence
+	m.sawMemberLocked(self.id, r)
 	if a, ok := self.attempts[sequence]; ok {
-		switch { // After a gap it may have missed renewals of others.
-		case a.began.since(self.renewed) > m.config.Lease*2/3:
-			m.extendLeasesLocked(1)
-		case self.renewed.mono < m.mu.failedAt:
-			m.extendLeasesLocked(1. / 3)
+		if a.began.since(self.renewed) > m.config.Lease*2/3 || self.renewed.mono < m.mu.failedAt {
+			m.extendLeasesLocked() // It was out of touch.
 		}
 		self.renewed = self.renewed.latest(a.began)
-		signal(m.toWork) // markOverdue may wait for it.
 		if self.follows != a.follows || self.followsSince == never {
 			self.follows, self.followsSince = a.follows, m.now()
 			signal(m.toConfirm)
@@ -207,7 +174,7 @@ func (m *Member) noteStored(sequence int64, version string) (upToDate bool) {
 		// Earlier ones conflict with this one.
 		maps.DeleteFunc(self.attempts, func(s int64, _ attempt) bool { return s <= sequence })
 	}
-	return sequence == self.sequence
+	return sequence == self.sequence, nil
 }
 
 // readSelf reads the record after a write that may have failed, and reports whether the last one succeeded.
@@ -221,7 +188,7 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 		switch d, err := decodeMember(r); {
 		case d.ID == id && d.Dead:
 		case d.ID == id && err == nil:
-			return m.noteStored(d.Sequence, r.Version), nil
+			return m.noteStored(d.Sequence, r)
 		default:
 			m.logger.Error("Something else writes the member's record. Going on as a new member",
 				"member", id, "err", err)
@@ -234,26 +201,25 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 // died ends the life of a member whose record is gone, or marked: others may give its slots away at any time.
 // The process goes on as a new member, without slots.
 func (m *Member) died() {
-	m.mu.Lock()
-	defer m.updateAndUnlock()
-	if m.mu.phase >= retiring { // It has marked the record itself.
-		return
-	}
-	if m.mu.self.version != "" && m.mu.barred == notBarred {
-		m.logger.Error("The member's record is gone: others believe that it is dead. Going on as a new member",
-			"member", m.mu.self.id)
-		m.mu.stats.LostLeases++
-	}
-	id := m.mu.self.id
-	m.mu.formerSelves[id] = true
-	// While the server creates no records, there is one life a second whose record shows up later, if at all.
-	if m.mu.members[id] != nil || m.mu.self.version != "" {
-		m.memberLocked(id).isFormerSelf = true
-	}
-	m.mu.self.alive = false
-	m.updateSlotsLocked() // It drops all slots.
-	m.mu.self = m.newSelf()
-	m.suspectRestoreLocked()
+	m.update(func() {
+		self := &m.mu.self
+		if m.mu.phase >= retiring { // It has marked the record itself.
+			return
+		}
+		if self.version != "" && !m.mu.barred {
+			m.logLocked(slog.LevelError,
+				"The member's record is gone: others believe that it is dead. Going on as a new member", "member", self.id)
+			m.mu.stats.LostLeases++
+		}
+		// While the server creates no records, there is one life a second whose record shows up later, if at all.
+		if m.mu.members[self.id] != nil || self.version != "" {
+			m.memberLocked(self.id).isFormerSelf = true
+		}
+		self.alive = false
+		m.updateSlotsLocked() // It drops all slots.
+		m.mu.self = m.newSelf()
+		signal(m.toConfirm) // Perhaps a backup was restored: then the table is older, too.
+	})
 }
 
 // updateValidityLocked publishes until when the member is valid: for a lease less the margin after its last
@@ -261,8 +227,7 @@ func (m *Member) died() {
 func (m *Member) updateValidityLocked() bool {
 	self, view := &m.mu.self, &m.mu.view
 	from := moment{min(self.renewed.mono, view.confirmed.mono), min(self.renewed.wall, view.confirmed.wall)}
-	if !self.alive || view.table == nil || self.follows != view.table.id ||
-		view.incompatible != nil || view.broken != nil {
+	if !self.alive || m.mu.restored || view.table == nil || self.follows != view.table.id || view.unusable != nil {
 		from = neverMoment
 	}
 	valid := m.config.Lease - m.config.Margin
@@ -287,7 +252,9 @@ func (m *Member) expireLoop() {
 		now := m.nowByBoth()
 		left := min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
 		if m.expired() {
-			m.updateSlots()
+			c := m.change(func() {})
+			c.endHoldings()
+			go m.carryOut(c) // The logger may block, and this loop must not.
 			left = m.config.Lease
 		}
 		if m.sleep(m.ctx, min(left, m.config.Lease/60), m.toExpire) != nil {
@@ -296,26 +263,18 @@ func (m *Member) expireLoop() {
 	}
 }
 
-// barrier is what a member waits for that has given up its slots.
-type barrier int
-
-const (
-	notBarred    barrier = iota
-	untilWritten         // a write of the table must succeed first
-	untilRead            // it must read a table that it can use, or that there is none
-)
-
-func (m *Member) barLocked(until barrier, why string, err error) {
-	m.logger.Error(why, "member", m.mu.self.id, "err", err)
-	m.mu.barred, m.mu.self.alive = until, false
+// barLocked makes a member hold nothing until it has read a table that it can use, or that there is none.
+func (m *Member) barLocked(why string, err error) {
+	m.logLocked(slog.LevelError, why, "member", m.mu.self.id, "err", err)
+	m.mu.barred, m.mu.self.alive = true, false
 	signal(m.toWork)
 }
 
-// admitLocked is called when what the member has waited for has happened. Until it has another id it must
+// admitLocked is called when what a barred member has waited for has happened. Until it has another id it must
 // wait: its old record may get a mark at any time.
-func (m *Member) admitLocked(until barrier) {
-	if m.mu.barred == until && m.mu.self.version == "" {
-		m.mu.barred, m.mu.self.alive = notBarred, true
+func (m *Member) admitLocked() {
+	if m.mu.barred && m.mu.self.version == "" {
+		m.mu.barred, m.mu.self.alive = false, true
 		signal(m.toRenew)
 	}
 }
@@ -323,19 +282,21 @@ func (m *Member) admitLocked(until barrier) {
 // giveUp bars a member that renews its record and cannot use the table for a lease: nobody else could get its
 // slots. When a barred member's handlers have returned, it marks the record: then the others get the slots.
 func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
-	m.mu.Lock()
 	due = now + m.config.Lease
-	if since := m.mu.since.unusable; since > 0 && m.mu.barred == notBarred && m.mu.phase == staying {
-		if due = since + m.config.Lease; due <= now {
-			m.barLocked(untilRead, "Cannot use the table for a lease. Giving up all slots", m.mu.problem.confirm)
+	var r Record
+	m.update(func() {
+		if since := m.mu.since.unusable; since > 0 && !m.mu.barred && m.mu.phase == staying {
+			if due = since + m.config.Lease; due <= now {
+				m.barLocked("Cannot use the table for a lease. Giving up all slots", m.mu.problem.confirm)
+			}
 		}
-	}
-	if m.mu.barred == notBarred || m.mu.self.version == "" || m.anyBusy() {
-		m.updateAndUnlock()
+		if m.mu.barred && m.mu.self.version != "" && !m.anyBusy() {
+			r = m.selfRecordLocked(m.mu.self.follows, true)
+		}
+	})
+	if r.Name == "" {
 		return due, nil
 	}
-	r := m.selfRecordLocked(m.mu.self.follows, true)
-	m.updateAndUnlock()
 	switch _, err = m.put(r); {
 	case err == nil, errors.Is(err, ErrNotFound):
 		m.died()

@@ -198,7 +198,7 @@ func TestMemberGivesUpRecordThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := Memory()
 		marks := &beforeMark{Store: memory}
-		ofA := &refuser{Store: marks}
+		ofA := &hidden{Store: marks}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
 		time.Sleep(10 * time.Second)
 		id := a.ID()
@@ -211,8 +211,7 @@ func TestMemberGivesUpRecordThatChanges(t *testing.T) {
 			marked.Store(time.Now().UnixNano())
 		}
 		marks.call.Store(&renewal)
-		refusal := errors.New("timeout")
-		ofA.table.Store(&refusal)
+		ofA.hides.Store(true)
 		b := mustJoin(t, memory, Config{Name: "0", Slots: 2})
 		for began := time.Now(); b.Stats().Held < 2 && time.Since(began) < time.Minute; {
 			time.Sleep(100 * time.Millisecond)
@@ -266,28 +265,5 @@ func TestMemberWithQueueThatBlocks(t *testing.T) {
 		<-ended
 		store.cutOff(false)
 		time.Sleep(time.Second)
-	})
-}
-
-// a gives up because its writes of the table fail, and while it has no record it cannot read the table for a
-// lease either. When all works again, it takes part.
-func TestMemberGivesUpTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		table := &hidden{Store: Memory()}
-		ofA := &refuser{Store: table}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
-		time.Sleep(10 * time.Second)
-		refusal := errors.New("timeout")
-		ofA.table.Store(&refusal)
-		b := mustJoin(t, table.Store, Config{Name: "0", Slots: 4})
-		time.Sleep(25 * time.Second)
-		wantHeld(t, 0, 4)(a, b)
-		table.hides.Store(true)
-		time.Sleep(20 * time.Second)
-		ofA.table.Store(nil)
-		time.Sleep(2 * time.Second)
-		table.hides.Store(false)
-		time.Sleep(20 * time.Second)
-		wantHeld(t, 2, 2)(a, b)
 	})
 }

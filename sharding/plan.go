@@ -3,7 +3,6 @@ package sharding
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"time"
 )
@@ -17,8 +16,6 @@ const (
 	stagger   = 20 * time.Millisecond  // at most, after a conflict
 	probation = time.Second            // before a new member gets slots, if there are others
 	soon      = 250 * time.Millisecond // before another look, after a failed call or while others act first
-	// The kubelet waits up to five minutes before it starts a container again. Deaths must count for longer.
-	deathsCountFor = 30 * time.Minute
 )
 
 // planner makes the next table from the present one, t, in this order:
@@ -43,35 +40,43 @@ type planner struct {
 
 // nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
 // to write before due. The caller has seen that the table of that id is filled, or may be filled.
-func (m *Member) nextTable(tableID string, now time.Duration) (_ *table, version string, due time.Duration) {
-	m.mu.Lock()
-	defer m.updateAndUnlock()
-	m.updateSlotsLocked()
+func (m *Member) nextTable(tableID string, now time.Duration) (next *table, version string, due time.Duration) {
+	m.update(func() {
+		m.updateSlotsLocked()
+		next, version, due = m.nextTableLocked(tableID, now)
+	})
+	return next, version, due
+}
+
+func (m *Member) nextTableLocked(tableID string, now time.Duration) (*table, string, time.Duration) {
 	t, view := m.mu.view.table, &m.mu.view
-	due = now + m.config.Lease
 	switch {
 	case t.id != tableID:
 		return nil, "", now
-	case m.isOutdatedLocked(t, math.MaxInt64), // The table must be read first.
-		view.incompatible != nil, view.broken != nil, !m.mu.self.alive:
-		return nil, "", due
-	case m.mu.self.version == "" && m.mu.barred == untilWritten:
-		return t.clone(), view.version, due // This write shows whether it can write the table now.
-	case m.mu.self.version == "":
+	case view.unusable != nil, !m.mu.self.alive, m.mu.self.version == "":
 		// A member without a record must be in no table: others would look for its record, find none, and take
 		// it for dead. A late attempt to create the record would then bring the member back.
-		return nil, "", due
+		return nil, "", now + m.config.Lease
 	}
 	p := m.newPlannerLocked(t, now)
 	next := p.allowed(p.plan())
 	p.handOver(next) // This never waits for others: only the holder can write it.
-	if !next.same(t) {
+	if !next.same(t) || p.mustSettle() {
 		return next, view.version, p.due
 	}
 	if m.mu.since.planWaits == 0 && !p.keepsSlots() { // No plan waits, and no slot is kept.
 		m.mu.since.notWritten = 0
 	}
 	return nil, "", p.due
+}
+
+// mustSettle reports whether slots were to come to this member, and nothing was written for longer than
+// handlers get. Perhaps their holder does not know whether its last write will have an effect, and waits for
+// the next write to settle that, which it cannot make itself.
+func (p *planner) mustSettle() bool {
+	awaits := func(slot tableSlot) bool { return slot.next == p.selfID && slot.holder != p.selfID }
+	patience := p.m.config.Lease + 2*p.m.config.HandoverTimeout
+	return p.now >= p.m.mu.view.learnedAt+patience && slices.ContainsFunc(p.t.slots, awaits)
 }
 
 func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
@@ -84,7 +89,8 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 			p.takers[id] = true
 		}
 	}
-	if m.mu.phase == staying && m.queuesIfAllLocked() > 0 && !slices.Contains(t.leaving, p.selfID) {
+	hasQueues := m.queuesIfAllLocked() > 0 && m.mu.members[p.selfID] != nil // It has seen its own record.
+	if m.mu.phase == staying && hasQueues && !slices.Contains(t.leaving, p.selfID) {
 		p.takers[p.selfID] = true
 	}
 	for id, until := range p.firstSlotTimes() {
@@ -98,53 +104,31 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 }
 
 // firstSlotTimes returns when each newcomer, a taker that the table does not name, may get its first slots.
-// If all takers are newcomers they need not wait, unless holders may be lacking: then for a third of a lease.
+// If all takers are newcomers they need not wait.
 func (p *planner) firstSlotTimes() map[string]time.Duration {
 	times := make(map[string]time.Duration)
 	for id := range p.takers {
-		// k is nil for this member before it has seen its own record: until then allowed drops its plan.
-		if k := p.m.mu.members[id]; k != nil && !p.t.names(id) {
-			times[id] = p.firstSlotsAt(id, k)
+		if !p.t.names(id) {
+			times[id] = p.firstSlotsAt(id, p.m.mu.members[id])
 		}
 	}
-	switch {
-	case len(times) < len(p.takers):
-		return times
-	case !p.mayLackHolders():
+	if len(times) == len(p.takers) {
 		return nil
-	}
-	for id := range times {
-		times[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.longestLease/3
 	}
 	return times
 }
 
-// mayLackHolders reports whether a filled table has no holder soon after an outage: a backup may have been
-// restored, and holders that it lacks must first notice that their records are gone.
-func (p *planner) mayLackHolders() bool {
-	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
-	sinceOutage := p.now - p.m.mu.unansweredAt
-	return sinceOutage <= p.m.mu.view.longestLease && !p.t.settling && !slices.ContainsFunc(p.t.slots, isUsed)
-}
-
-// firstSlotsAt returns when a newcomer may get slots. It waits longer after several deaths of its name, and
-// until the leases of silent members of its name have ended: one may have been the same process. A member of
-// its name that renews its record beside it is another process: then the deaths do not count.
+// firstSlotsAt returns when a newcomer may get slots: not while a silent member of its name is overdue, which
+// was probably the same process. Otherwise slots would move twice, now and when that one is dead.
 func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
-	wait, predecessorEnds := probation, time.Duration(0)
-	if n := p.t.deaths[nameOf(id)].count(p.m.config.Clock.Now()); n > 1 {
-		wait = min(probation<<(2*min(n-1, 10)), time.Duration(k.data.Lease)) // 4 s, 16 s, …
-	}
+	at := k.firstSeen + probation
 	for other, o := range p.m.mu.members {
-		switch {
-		case nameOf(other) != nameOf(id) || other == id || o.isGone || o.data.Dead:
-		case o.leaseFrom < k.firstSeen+probation: // It has not renewed since the newcomer's first second.
-			predecessorEnds = max(predecessorEnds, o.leaseFrom+time.Duration(o.data.Lease))
-		default: // It lives beside the newcomer.
-			wait = probation
+		isNamesake := nameOf(other) == nameOf(id) && other != id && !o.isGone && !o.data.Dead
+		if isNamesake && o.leaseFrom < k.firstSeen+probation { // It has not renewed since the newcomer's first second.
+			at = max(at, o.leaseFrom+time.Duration(o.data.Lease))
 		}
 	}
-	return max(k.firstSeen+wait, predecessorEnds)
+	return at
 }
 
 // agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
@@ -174,23 +158,17 @@ func (p *planner) plan() *table {
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return p.givable[id] })
 	p.nameLeaving(next)
 	next.hashes = p.hashes
-	next.lease = p.m.mu.view.longestLease
 	p.applyTargets(next)
 	return next
 }
 
 // fill ends the settling of a new table. The epoch goes on from the greatest that members have seen, perhaps
-// in a table that was deleted. Slots whose handlers still run stay with their member.
+// in a table that was deleted.
 func (p *planner) fill(next *table) {
 	next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epochEver+1)
 	// Members name this new id in their records before they hold slots by it. If the id stayed, and somebody
 	// put the empty table back, nothing would show that it had been filled before.
 	next.id = p.m.config.newID("table")
-	for i, id := range p.m.mu.view.claims {
-		if i < len(next.slots) && !p.givable[id] {
-			next.give(i, id)
-		}
-	}
 }
 
 // nameLeaving adds this member to next.leaving if it leaves: then others give it no slots.
@@ -202,15 +180,11 @@ func (p *planner) nameLeaving(next *table) {
 
 // applyTargets gives slots of the dead and of nobody to their targets, and names those of the others.
 func (p *planner) applyTargets(next *table) {
-	died := make(map[string]bool)
 	for i, target := range assign(next.slots, p.takers) {
 		slot := &next.slots[i]
 		switch {
 		case slot.holder == "" && target == "": // Nobody takes it.
 		case p.givable[slot.holder]:
-			if p.hasCrashed(slot.holder) {
-				died[nameOf(slot.holder)] = true
-			}
 			next.give(i, target)
 		case slot.holder == target:
 			slot.next = ""
@@ -219,12 +193,6 @@ func (p *planner) applyTargets(next *table) {
 		default: // The holder is neither a taker nor dead, such as an overdue one. It keeps the slot for now.
 		}
 	}
-	next.countDeaths(died, p.m.config.Clock.Now())
-}
-
-// hasCrashed reports whether id is that of a dead member that had not begun to leave in order.
-func (p *planner) hasCrashed(id string) bool {
-	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
 }
 
 // allowed returns the planned table if this member may write it now, otherwise a copy of the present one, in
@@ -237,13 +205,6 @@ func (p *planner) allowed(planned *table) *table {
 	}
 	present, began := p.t.clone(), cmp.Or(*waitsSince, p.now)
 	p.nameLeaving(present)
-	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
-		// At most batching of this wait counts for waitBeforeWrite: the member's turn comes after it. If none
-		// counted, a member whose watches end again and again would never write: each makes it wait here.
-		*waitsSince = max(began, p.now-batching)
-		p.due = min(p.due, at)
-		return present
-	}
 	if at := began + p.waitBeforeWrite(); at > p.now {
 		*waitsSince = began
 		p.due = min(p.due, at)

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // refuser is a store that refuses to update the table, or members' records, with that error.
@@ -37,10 +40,11 @@ func (s *refuser) Update(ctx context.Context, r Record) (Record, error) {
 }
 
 // a may not write the table. If the server says so, a takes back what it wanted to hand over, and says why.
-// If the writes might have come into effect, a cannot, so it gives up its record after a lease, and gets
-// slots again when it can write.
+// If the writes might have come into effect, a cannot, before b has written the table. The slots that do not
+// move stay all the time.
 func TestMemberThatMustNotWriteTable(t *testing.T) {
-	for _, refusal := range []error{fmt.Errorf("%w: quota", ErrRefused), errors.New("quota exceeded")} {
+	for _, refusal := range []error{fmt.Errorf("%w: quota", ErrRefused), errors.New("quota exceeded"),
+		apierrors.NewForbidden(schema.GroupResource{}, "g-table", errors.New("quota"))} {
 		synctest.Test(t, func(t *testing.T) {
 			store := Memory()
 			ofA := &refuser{Store: store}
@@ -51,14 +55,19 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 			ofA.table.Store(&refusal)
 			b := mustJoin(t, store, Config{Name: "0", Slots: 4}) // It writes the plan.
 			time.Sleep(5 * time.Second)
-			certain := errors.Is(refusal, ErrRefused)
-			if n := a.Stats().Held; certain && n != 4 {
-				t.Errorf("FAILURE: a holds %d slots", n)
+			certain, want := refusal.Error() != "quota exceeded", 4
+			if !certain {
+				want = 2
+			}
+			for range 250 {
+				if n := a.Stats().Held; n != want {
+					t.Fatalf("FAILURE: %v: a holds %d slots", refusal, n)
+				}
+				time.Sleep(100 * time.Millisecond)
 			}
 			if certain {
 				wantFacts(t, q, "Slots that cannot move: 2: the table cannot be stored; next try in *s")
 			}
-			time.Sleep(20 * time.Second)
 			if err := a.Err(); err == nil || !strings.Contains(err.Error(), "quota") {
 				t.Error(err)
 			}
@@ -68,9 +77,9 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 				t.Errorf("FAILURE: %d of 4 slots are held", sum)
 			}
 			ofA.table.Store(nil)
-			time.Sleep(20 * time.Second)
+			time.Sleep(45 * time.Second)
 			wantHeld(t, 2, 2)(a, b)
-			if err := a.Err(); err != nil || (a.ID() == id) != certain {
+			if err := a.Err(); err != nil || a.ID() != id {
 				t.Errorf("FAILURE: %s goes on as %s: %v", id, a.ID(), err)
 			}
 		})
@@ -274,74 +283,5 @@ func TestMemberWithOtherHash(t *testing.T) {
 		if err := b.Err(); !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "Hash") {
 			t.Errorf("FAILURE: %v", err)
 		}
-	})
-}
-
-// A process that dies again and again, a second or ten after it has joined, takes no slots from the others
-// for long.
-func TestMemberThatCrashesAgainAndAgain(t *testing.T) {
-	for life, limit := range map[time.Duration]int{800 * time.Millisecond: 0, 9 * time.Second: 1} {
-		synctest.Test(t, func(t *testing.T) {
-			store := Memory()
-			a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-			time.Sleep(5 * time.Second)
-			lost := 0
-			for range 6 {
-				m := mustJoin(t, store, Config{Name: "b", Slots: 4})
-				time.Sleep(life)
-				if m.Stats().Held > 0 {
-					lost++
-				}
-				m.end()
-			}
-			if lost > limit {
-				t.Errorf("FAILURE: with a life of %v it got slots %d times", life, lost)
-			}
-			time.Sleep(20 * time.Second)
-			wantHeld(t, 4)(a)
-		})
-	}
-}
-
-// A container that crashes ten seconds after each start, and waits as the kubelet does, gets slots three
-// times in half an hour. If it stays up, it gets them after a lease.
-func TestMemberThatCrashesWithPauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-		time.Sleep(5 * time.Second)
-		lost := 0
-		join := func(stays time.Duration) *Member {
-			b := mustJoin(t, store, Config{Name: "b", Slots: 4})
-			time.Sleep(stays)
-			return b
-		}
-		crash := func(b *Member, pause time.Duration) {
-			if b.Stats().Held > 0 {
-				lost++
-			}
-			b.end()
-			time.Sleep(pause)
-		}
-		for i := range 12 {
-			crash(join(10*time.Second), min(10*time.Second<<i, 5*time.Minute))
-		}
-		if lost > 4 { // Once more after half an hour.
-			t.Errorf("FAILURE: it got slots %d times", lost)
-		}
-		wantHeld(t, 4)(a)
-		time.Sleep(deathsCountFor)
-		for range 4 { // After a crash it gets slots at once, and later after four and fifteen seconds.
-			crash(join(8*time.Second), 20*time.Second)
-		}
-		b := join(10 * time.Second)
-		wantHeld(t, 4, 0)(a, b)
-		twin := join(8 * time.Second) // Two that live at the same time are not one process.
-		wantHeld(t, 2, 1, 1)(a, b, twin)
-		b.end()
-		twin.end()
-		time.Sleep(20 * time.Second)
-		b = join(18 * time.Second)
-		wantHeld(t, 2, 2)(a, b)
 	})
 }

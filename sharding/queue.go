@@ -52,7 +52,9 @@ type Queue[T comparable] interface {
 // there is none, or if the queue's name is taken or not in Config.Queues, which may be empty for one queue.
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
-	member.register(q)
+	if err := member.register(q); err != nil {
+		panic(err)
+	}
 	if q.operable != nil {
 		return &operableQueue[T]{q, checked[T]{q.operable, q}}
 	}
@@ -316,7 +318,9 @@ func NewOptsQueue[T comparable, O any](inner OptsQueue[T, O], member *Member, co
 } {
 	q := &optsQueue[T, O]{newQueue(inner, member, config), inner}
 	q.add = func(key T, priority int) { inner.AddWithOpts(opts(priority), key) }
-	member.register(q)
+	if err := member.register(q); err != nil {
+		panic(err)
+	}
 	if q.operable != nil {
 		return &operableOptsQueue[T, O]{q, checked[T]{q.operable, q.queue}}
 	}

@@ -30,9 +30,12 @@ func holdingAll(slots int) *Member {
 		states: make([]atomic.Uint32, slots), toWork: make(chan struct{}, 1)}
 	m.ctx, m.end = context.WithCancel(context.Background())
 	m.queues.Store(&[]memberQueue{})
-	m.validUntil.Store(math.MaxInt64)
-	m.wallUntil.Store(math.MaxInt64)
+	forever := moment{math.MaxInt64 / 2, math.MaxInt64 / 2}
+	m.mu.self = ownRecord{id: "a", alive: true, follows: "t", renewed: forever}
+	m.mu.view = view{table: newTable("t", slots, 1), confirmed: forever}
+	m.mu.wasValid = m.updateValidityLocked()
 	for s := range m.slots {
+		m.mu.view.table.give(s, "a")
 		m.slots[s].holding.Store(&holding{epoch: 1})
 		m.setState(s, held)
 	}

@@ -20,12 +20,6 @@ const formatVersion = 1
 const maxSlots = 4096                              // A table stays below 64 KB. A Lease has room for 256 KB.
 const maxEpoch, maxLease = 1 << 53, 24 * time.Hour // Beyond, epochs could overflow, and members wait forever.
 
-// inBounds reports whether the epochs are up to maxEpoch and the leases up to maxLease.
-func inBounds(epochs []int64, leases ...int64) bool {
-	return slices.Min(epochs) >= 0 && slices.Max(epochs) <= maxEpoch &&
-		slices.Min(leases) >= 0 && slices.Max(leases) <= int64(maxLease)
-}
-
 // tableData is a table as its record has it.
 type tableData struct {
 	Format   int      `json:"format"`
@@ -34,13 +28,9 @@ type tableData struct {
 	Leaving  []string `json:"leaving,omitempty"`
 	Slots    int      `json:"slots"`
 	Epoch    int64    `json:"epoch"`
-	// UID is the record's, empty until it is known. A record that was made again from a copy has another one.
-	UID string `json:"uid,omitempty"`
-	// These are the table's, the lease in nanoseconds.
+	// Replaces: the member that made this table knew an earlier one.
 	Replaces bool              `json:"replaces,omitempty"`
-	Lease    int64             `json:"lease,omitempty"`
 	Hashes   map[string]string `json:"hashes,omitempty"`
-	Deaths   map[string]deaths `json:"deaths,omitempty"`
 
 	Members []string `json:"members"`
 	// Holders has a word for each run of equal slots, in order: the number of the holder in Members, or "-";
@@ -53,7 +43,7 @@ func (t *table) encode() string {
 	d := tableData{
 		Format: formatVersion, ID: t.id, Settling: t.settling, Leaving: t.leaving,
 		Slots: len(t.slots), Epoch: t.epoch, Members: []string{},
-		UID: t.uid, Replaces: t.replaces, Lease: int64(t.lease), Hashes: t.hashes, Deaths: t.deaths}
+		Replaces: t.replaces, Hashes: t.hashes}
 	numbers := map[string]string{"": "-"}
 	number := func(member string) string {
 		if numbers[member] == "" {
@@ -92,13 +82,12 @@ func decodeTable(r Record, slots int) (*table, error) {
 	if d.Slots != slots {
 		return nil, otherSlots(r, d.Slots, slots)
 	}
-	if !inBounds([]int64{d.Epoch}, d.Lease) {
-		return nil, foreign(r, fmt.Errorf("epoch %d, lease %v", d.Epoch, time.Duration(d.Lease)))
+	if d.Epoch < 0 || d.Epoch > maxEpoch {
+		return nil, foreign(r, fmt.Errorf("epoch %d", d.Epoch))
 	}
 	t := &table{
 		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, replaces: d.Replaces,
-		lease: time.Duration(d.Lease), hashes: d.Hashes, deaths: d.Deaths, unknown: unknownFields(r, d),
-		uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""), slots: make([]tableSlot, 0, slots)}
+		hashes: d.Hashes, unknown: unknownFields(r, d), slots: make([]tableSlot, 0, slots)}
 	for word := range strings.FieldsSeq(d.Holders) {
 		slot, run, ok := d.parse(word)
 		if !ok || run > slots-len(t.slots) {
@@ -156,18 +145,11 @@ type memberData struct {
 	Hashes map[string]string `json:"hashes,omitempty"`
 	// Table is the last table that the member has seen and can use. It holds slots by no other.
 	Table string `json:"table,omitempty"`
-	// Earlier: the process has known a table before that one. Busy are slots of then whose handlers still run.
-	Earlier bool  `json:"earlier,omitempty"`
-	Busy    []int `json:"busy,omitempty"`
-	// Epoch is the greatest that the member has seen, in any table, and TableEpoch that of Table.
-	// LongestLease is the longest lease that the member knows of.
-	Epoch        int64 `json:"epoch,omitempty"`
-	TableEpoch   int64 `json:"tableEpoch,omitempty"`
-	LongestLease int64 `json:"longestLease,omitempty"`
+	// Epoch is the greatest that the member has seen, in any table.
+	Epoch int64 `json:"epoch,omitempty"`
 	// Dead: the member's life has ended. Another one has set this after a lease without a renewal, or the
-	// member itself when it left (then Left is set as well) or gave up.
+	// member itself when it left or gave up.
 	Dead bool `json:"dead,omitempty"`
-	Left bool `json:"left,omitempty"`
 	// Queues is how many queues the member has, if it has all that its program makes. At 0 it takes no slots.
 	Queues int `json:"queues,omitempty"`
 
@@ -179,10 +161,8 @@ func decodeMember(r Record) (memberData, error) {
 	if err := decodeRecord(r, &d, &d.Format); err != nil {
 		return d, err
 	}
-	isWrong := d.ID == "" || d.Lease == 0 || !inBounds([]int64{d.Epoch, d.TableEpoch}, d.Lease, d.LongestLease)
-	if isWrong || slices.ContainsFunc(d.Busy, func(s int) bool { return s < 0 || s >= d.Slots }) {
-		lease := time.Duration(d.Lease)
-		return d, foreign(r, fmt.Errorf("member %q, epoch %d, lease %v, busy %v", d.ID, d.Epoch, lease, d.Busy))
+	if d.ID == "" || d.Lease <= 0 || d.Lease > int64(maxLease) || d.Epoch < 0 || d.Epoch > maxEpoch {
+		return d, foreign(r, fmt.Errorf("member %q, epoch %d, lease %v", d.ID, d.Epoch, time.Duration(d.Lease)))
 	}
 	d.unknown = unknownFields(r, d)
 	return d, nil

@@ -1,6 +1,8 @@
 package sharding
 
 import (
+	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +39,6 @@ type ownSlot struct {
 	handover handover // the last attempt, or zero
 	// Unless the member leaves, the slot must not stop before keepUntil: a handler hangs, or a write failed.
 	keepUntil time.Duration
-	heldAs    string // the id that the member had when it held the slot last
 }
 
 // stopInfo has what is known of a slot while it is stopping.
@@ -51,13 +52,15 @@ func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Loa
 
 func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
 
-// changes are what updateAndUnlock must do for changed slots when mu is unlocked.
+// changes are what update must do for changed slots when mu is unlocked.
 type changes struct {
-	// Slots that the queues must hear of; see memberQueue.
-	gained, noLongerStopping []int
 	// toEnd are holdings that must end. Those of endOnHold go on, but for their keys on hold.
 	toEnd     []ending
 	endOnHold []*holding
+	// Slots that the queues must hear of; see memberQueue.
+	gained, noLongerStopping []int
+	shutDown                 bool // The queues must end.
+	log                      []logLine
 }
 
 type ending struct {
@@ -65,35 +68,66 @@ type ending struct {
 	cause   error
 }
 
-// updateSlots updates the slots after time has passed.
-func (m *Member) updateSlots() {
-	m.mu.Lock()
-	m.updateAndUnlock()
+type logLine struct {
+	level   slog.Level
+	message string
+	args    []any
 }
 
-// updateAndUnlock updates the slots, unlocks mu, and carries out the changes. Call it instead of mu.Unlock
-// after each change that may decide which slots are held.
-func (m *Member) updateAndUnlock() {
+// update runs f under mu, makes the slots what the table and the member's validity demand, and carries out
+// what follows from that after unlocking.
+func (m *Member) update(f func()) {
+	c := m.change(f)
+	c.endHoldings()
+	m.carryOut(c)
+}
+
+// change is update without the last step.
+func (m *Member) change(f func()) changes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
 	m.updateSlotsLocked()
 	c := m.mu.changes
 	m.mu.changes = changes{}
-	m.mu.Unlock()
+	return c
+}
+
+func (c changes) endHoldings() {
 	for _, e := range c.toEnd {
 		e.holding.end(e.cause)
 	}
 	for _, h := range c.endOnHold {
 		h.endOnHold(ErrHandover)
 	}
-	if len(c.gained)+len(c.noLongerStopping) == 0 {
-		return
-	}
+}
+
+// carryOut tells the queues what has changed, and logs. The queues below may block, so what may change these
+// has a goroutine. Late calls read the states anew.
+func (m *Member) carryOut(c changes) {
 	for _, q := range *m.queues.Load() {
-		q.gained(c.gained)
+		if len(c.gained) > 0 {
+			q.gained(c.gained)
+		}
 		if len(c.noLongerStopping) > 0 {
-			go q.noLongerStopping(c.noLongerStopping) // The queue below may block. Late calls read the states anew.
+			go q.noLongerStopping(c.noLongerStopping)
+		}
+		if c.shutDown {
+			go q.ShutDown()
 		}
 	}
+	for _, l := range c.log {
+		m.logger.Log(context.Background(), l.level, l.message, l.args...)
+	}
 }
+
+// logLocked logs when mu is unlocked: a logger may block, for example on a pipe that nobody reads.
+func (m *Member) logLocked(level slog.Level, message string, args ...any) {
+	m.mu.changes.log = append(m.mu.changes.log, logLine{level, message, args})
+}
+
+// updateSlots updates the slots after time has passed.
+func (m *Member) updateSlots() { m.update(func() {}) }
 
 // updateSlotsLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
 func (m *Member) updateSlotsLocked() {
@@ -102,18 +136,19 @@ func (m *Member) updateSlotsLocked() {
 	hasLeft := m.mu.phase >= retiring || m.ctx.Err() != nil
 	switch {
 	case valid && !wasValid:
-		signal(m.toRenew) // New members wait for a renewal; see mustHearOthersLocked.
 		signal(m.toWork)
 	case wasValid && !valid && !hasLeft:
-		m.mu.self.lastListedSerial = notListed // It must hear of the others anew.
 		// If only the clock has jumped, the calls succeed, and the member is valid again at once.
 		signal(m.toRenew)
 		signal(m.toConfirm)
 	}
 	cause := leasing.ErrLost
-	if valid {
+	switch {
+	case m.mu.restored:
+		cause = ErrRestored
+	case valid:
 		cause = ErrNotHeld // Others have taken the slot.
-	} else if hasLeft {
+	case hasLeft:
 		cause = ErrLeft
 	}
 	now, lost, before := m.now(), 0, len(m.mu.changes.gained)
@@ -128,15 +163,15 @@ func (m *Member) updateSlotsLocked() {
 	}
 	if gained := len(m.mu.changes.gained) - before; gained > 0 {
 		m.mu.stats.Gained += uint64(gained)
-		m.logger.Info("Got slots", "member", m.mu.self.id, "slots", gained)
+		m.logLocked(slog.LevelInfo, "Got slots", "member", m.mu.self.id, "slots", gained)
 	}
 	if lost > 0 {
 		m.mu.stats.Lost += uint64(lost)
-		log := m.logger.Warn
+		level := slog.LevelWarn
 		if valid { // Others took it for dead too early: a clock is wrong, or a person has edited records.
-			log = m.logger.Error
+			level = slog.LevelError
 		}
-		log("Lost slots", "member", m.mu.self.id, "slots", lost, "why", cause)
+		m.logLocked(level, "Lost slots", "member", m.mu.self.id, "slots", lost, "why", cause)
 	}
 }
 
@@ -145,6 +180,9 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	s, t, c := &m.slots[i], m.mu.view.table, &m.mu.changes
 	if s.handover.mayStillSucceed(t) {
 		return
+	}
+	if since := m.mu.since.notWritten; s.handover.unsure && since > 0 && now-since >= m.config.Lease {
+		s.keepUntil = now + 4*m.config.HandoverTimeout
 	}
 	s.handover = handover{}
 	from, to := m.state(i), held
@@ -158,7 +196,6 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	if from == absent || from == stopping && s.stop.timedOutAt > 0 { // Then the last holding has ended.
 		s.holding.Store(&holding{epoch: t.slots[i].epoch})
 	}
-	s.heldAs = m.mu.self.id
 	m.setState(i, to) // before the queues list keys: they drop those of absent slots
 	if to == stopping {
 		s.stop = stopInfo{since: now, keysNotListed: from == absent}
@@ -226,7 +263,8 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 		}
 	}
 	if kept > 0 {
-		m.logger.Error("Handlers do not return although their contexts have ended. Keeping their slots for now",
+		m.logLocked(slog.LevelError,
+			"Handlers do not return although their contexts have ended. Keeping their slots for now",
 			"member", m.mu.self.id, "slots", kept, "next_try_in", 4*timeout)
 	}
 	return next

@@ -60,8 +60,8 @@ var (
 // Record is what a [Store] keeps: a member of a group, or the group's table.
 type Record struct {
 	Name, Group string
-	// Version and UID are given by the store. A record that is deleted and created again has another UID.
-	Version, UID string
+	// Version is given by the store.
+	Version string
 	// Of what a member writes, the protocol reads Name and Data.
 	Data string
 
@@ -210,7 +210,7 @@ func storeError(err error) error {
 
 func toRecord(lease *coordinationv1.Lease) Record {
 	return Record{
-		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease), UID: string(lease.UID),
+		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease),
 		Data: lease.Annotations[dataAnnotation], Holder: ptr.Deref(lease.Spec.HolderIdentity, ""),
 		Lease:   time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
 		Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}
@@ -347,9 +347,6 @@ func (m *memory) change(ctx context.Context, e Event, create bool) (Record, erro
 		delete(m.records, r.Name)
 	} else {
 		e.Record.Version = strconv.Itoa(m.version)
-		if e.Record.UID = r.UID; create {
-			e.Record.UID = e.Record.Version
-		}
 		m.records[e.Record.Name] = e.Record
 	}
 	m.history = append(m.history[max(0, len(m.history)-maxHistory):], e)

@@ -12,7 +12,7 @@ import (
 )
 
 func TestLeasesKeepRecords(t *testing.T) {
-	want := Record{Name: "g-member-a", Group: "g", Version: "uid/17", UID: "uid", Data: "{}", Holder: "a",
+	want := Record{Name: "g-member-a", Group: "g", Version: "uid/17", Data: "{}", Holder: "a",
 		Lease: 15 * time.Second, Renewed: time.Unix(1, 0)}
 	if got := toRecord(toLease(want)); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

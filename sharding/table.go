@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"time"
 )
 
 // table says who holds which slot. A table that was decoded or stored does not change any more.
@@ -15,46 +14,11 @@ type table struct {
 	epoch int64
 	// settling: the table is new, and somebody may hold slots by another one. replaces: there was another one.
 	settling, replaces bool
-	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets
-	// shorter. hashes has the fingerprint of how each queue hashes its keys, by the queue's name.
-	lease   time.Duration
+	// hashes says how each queue hashes its keys, by the queue's name.
 	hashes  map[string]string
 	leaving []string // members that hand over what they hold, and must not get more
 	slots   []tableSlot
-	// deaths has the deaths of members that held slots and had not left, by nameOf their ids.
-	deaths map[string]deaths
-	// uid is that of the record. copied: the table is a copy, by hand, of what was in another one.
-	uid     string
-	copied  bool
 	unknown map[string]json.RawMessage // fields of a later version of the library
-}
-
-// deaths is how many members of a name have died, and when the last one was found, in seconds since 1970. It
-// only decides how long a newcomer waits, so clocks need not agree.
-type deaths struct {
-	N    int   `json:"n"`
-	Last int64 `json:"last"`
-}
-
-// count returns how many deaths are not forgotten yet.
-func (x deaths) count(now time.Time) int {
-	if now.Sub(time.Unix(x.Last, 0)) >= deathsCountFor {
-		return 0
-	}
-	return x.N
-}
-
-// countDeaths notes that members of these names have died.
-func (t *table) countDeaths(names map[string]bool, now time.Time) {
-	if len(names) == 0 {
-		return
-	}
-	all := maps.Collect(maps.All(t.deaths))
-	maps.DeleteFunc(all, func(_ string, x deaths) bool { return x.count(now) == 0 })
-	for name := range names {
-		all[name] = deaths{all[name].N + 1, now.Unix()}
-	}
-	t.deaths = all
 }
 
 // tableSlot has the holder of a slot since that epoch, and the next one if it is to move, else "".
@@ -84,9 +48,9 @@ func (t *table) names(id string) bool {
 	return slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
 }
 
-// same reports whether t says the same as another table of its id. Deaths alone do not count.
+// same reports whether t says the same as another table of its id.
 func (t *table) same(clone *table) bool {
-	return t.settling == clone.settling && t.lease == clone.lease && slices.Equal(t.leaving, clone.leaving) &&
+	return t.settling == clone.settling && slices.Equal(t.leaving, clone.leaving) &&
 		maps.Equal(t.hashes, clone.hashes) && slices.Equal(t.slots, clone.slots)
 }
 
@@ -115,16 +79,12 @@ const (
 )
 
 // relationTo compares t with the known table, or nil. A table from a backup is older or contrary. If others
-// have written it since, it may seem newer. A new table has no smaller epoch than tableEpochEver (see view).
-func (t *table) relationTo(known *table, tableEpochEver int64) relation {
+// have written it since, it may seem newer.
+func (t *table) relationTo(known *table) relation {
 	switch {
-	case t.copied:
-		return contrary
-	case known == nil:
+	case known == nil, t.id != known.id && t.epoch >= known.epoch:
 		return successor
-	case t.id != known.id && t.epoch >= tableEpochEver:
-		return successor
-	case t.id != known.id, t.epoch < known.epoch:
+	case t.epoch < known.epoch:
 		return older
 	case t.epoch == known.epoch && t.same(known):
 		return same

@@ -20,114 +20,106 @@ type view struct {
 	// confirmed is when the last of them began that did so while the member's record named the table.
 	confirmed moment
 	// epochEver is the greatest epoch, and longestLease the longest lease, that any record has named. A new
-	// table has a greater epoch, and waits for that lease. tableEpochEver is the greatest of all known tables.
-	epochEver, tableEpochEver int64
-	longestLease              time.Duration
-	// earlier: there was another table before this one. claims says whose handlers still run in its slots.
-	earlier bool
-	claims  map[int]string
-	obstacle
-}
-
-// obstacle is why the stored table cannot be used. At most one field is set.
-type obstacle struct {
-	missing      bool    // A read has shown that there is none.
-	broken       *Record // It has gone back in time, and must be replaced.
-	incompatible error
+	// table has a greater epoch, and waits for that lease.
+	epochEver    int64
+	longestLease time.Duration
+	earlier      bool  // There was another table before this one.
+	missing      bool  // A read has shown that there is none.
+	unusable     error // why the stored table cannot be used, or nil
 }
 
 // isThere reports whether table is stored, or an earlier state of the stored one, as far as is known.
-func (v *view) isThere() bool { return v.table != nil && !v.missing && v.broken == nil }
+func (v *view) isThere() bool { return v.table != nil && !v.missing }
 
 // restEnds returns when nobody can hold slots by an earlier table any more.
 func (v *view) restEnds() time.Duration { return v.firstReadEnded + v.longestLease }
 
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
-	began, upTo := m.nowByBoth(), m.lastSerial.Load()
+	began := m.nowByBoth()
 	r, err := m.get(m.tableName())
 	switch {
 	case err == nil:
-		return m.sawTable(r, began, upTo)
+		return m.sawTable(r, began)
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}
-	m.mu.Lock()
-	defer m.updateAndUnlock()
-	if view := &m.mu.view; view.table == nil || began.mono >= view.firstReadBegan {
-		signal(m.toWork)
-		view.obstacle = obstacle{missing: true}
-		m.admitLocked(untilRead)
-	}
+	m.update(func() {
+		if view := &m.mu.view; view.table == nil || began.mono >= view.firstReadBegan {
+			view.missing, view.unusable = true, nil
+			m.admitLocked()
+			signal(m.toWork)
+		}
+	})
 	return nil
 }
 
 // tableChanged notes what the watch or a list shows. Both may be late: all but a newer table must be read.
 func (m *Member) tableChanged(e Event) {
-	m.mu.Lock()
-	defer m.updateAndUnlock()
-	signal(m.toWork)
-	m.mu.heardAt = m.now()
-	view := &m.mu.view
-	if !e.Deleted && e.Record.Version == view.version {
-		return
-	}
 	t, err := decodeTable(e.Record, m.config.Slots)
-	usable := err == nil && !e.Deleted && view.broken == nil && m.checkHashesLocked(t) == nil
-	if usable && t.relationTo(view.table, view.tableEpochEver) == newer {
-		m.adoptLocked(t, e.Record.Version)
-	} else {
-		signal(m.toConfirm)
-	}
+	m.update(func() {
+		m.mu.heardAt = m.now()
+		view := &m.mu.view
+		switch {
+		case !e.Deleted && e.Record.Version == view.version:
+		case err == nil && !e.Deleted && m.checkHashesLocked(t) == nil && t.relationTo(view.table) == newer:
+			m.adoptLocked(t, e.Record.Version)
+		default:
+			signal(m.toConfirm)
+		}
+		signal(m.toWork)
+	})
 }
 
-// sawTable notes the table that a read or a write has returned, which began at that moment. A table that was
-// read has gone back in time if one of the first upTo records (see lastSerial), which were seen before the
-// read, names a later state of it. A write was conditional, so for it upTo is 0.
-func (m *Member) sawTable(r Record, began moment, upTo int64) error {
+// sawTable notes the table that a read or a write has returned, which began at that moment.
+func (m *Member) sawTable(r Record, began moment) error {
 	t, err := decodeTable(r, m.config.Slots)
-	m.mu.Lock()
-	defer signal(m.toWork)
-	defer m.updateAndUnlock()
+	m.update(func() {
+		if view := &m.mu.view; view.table != nil && began.mono < view.firstReadBegan {
+			err = nil // The known table may have replaced it.
+			return
+		}
+		if err == nil {
+			err = m.checkHashesLocked(t)
+		}
+		if err != nil {
+			m.mu.view.missing, m.mu.view.unusable = false, err
+		} else {
+			err = m.sawUsableTableLocked(t, r.Version, began)
+		}
+		signal(m.toWork)
+	})
+	return err
+}
+
+func (m *Member) sawUsableTableLocked(t *table, version string, began moment) error {
 	view := &m.mu.view
-	if view.table != nil && began.mono < view.firstReadBegan {
-		return nil // The known table may have replaced it.
-	}
-	if err == nil {
-		err = m.checkHashesLocked(t)
-	}
-	if err != nil {
-		view.obstacle = obstacle{incompatible: err}
-		return err
-	}
-	rel := t.relationTo(view.table, view.tableEpochEver)
-	if rel != older && m.isOutdatedLocked(t, upTo) {
-		rel = contrary
-	}
-	switch rel {
+	switch t.relationTo(view.table) {
 	case successor:
 		if view.table != nil {
 			level := slog.LevelError
 			if view.table.settling && !t.settling { // The new table got another id when it was filled.
 				level = slog.LevelInfo
 			}
-			m.logger.Log(m.ctx, level, "There is a new table", "table", t.id, "before", view.table.id)
-			m.noteEarlierLocked()
+			m.logLocked(level, "There is a new table", "table", t.id, "before", view.table.id)
+			view.earlier = true
 		}
 		view.firstReadBegan, view.firstReadEnded, view.confirmed = began.mono, m.now(), neverMoment
-		m.adoptLocked(t, r.Version)
+		m.adoptLocked(t, version)
 	case newer:
-		m.adoptLocked(t, r.Version)
+		m.adoptLocked(t, version)
 	case same:
-		view.version = r.Version // It changes if a person edits the Lease, for example its labels.
-	case older, contrary:
-		if rel == contrary || began.mono > view.learnedAt { // An earlier read may rightly show an older one.
-			m.noteBrokenLocked(t, r)
+		view.version = version // It changes if a person edits the Lease, for example its labels.
+	case older:
+		if began.mono <= view.learnedAt { // An earlier read may rightly show an older one.
+			return nil
 		}
-		return nil
+		return m.endRestoredLocked("the table is older than one that this member has seen")
+	case contrary:
+		return m.endRestoredLocked("the table contradicts one that this member has seen")
 	}
-	m.admitLocked(untilRead)
-	view.obstacle, m.mu.since.unusable = obstacle{}, 0 // before giveUp looks
+	m.admitLocked()
+	view.missing, view.unusable, m.mu.since.unusable = false, nil, 0 // before giveUp looks
 	m.noteConfirmedLocked(t, began)
 	return nil
 }
@@ -150,8 +142,7 @@ func (m *Member) noteConfirmedLocked(t *table, began moment) {
 func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
 	view.table, view.version, view.learnedAt = t, version, m.now()
-	view.epochEver, view.tableEpochEver = max(view.epochEver, t.epoch), max(view.tableEpochEver, t.epoch)
-	view.longestLease = max(view.longestLease, t.lease)
+	view.epochEver = max(view.epochEver, t.epoch)
 	m.timeHandoversLocked()
 }
 
@@ -177,7 +168,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		r, err := m.put(m.tableRecord(next, version))
 		m.noteWrite(next, err)
 		if err == nil {
-			return m.now(), m.sawTable(r, began, 0) // There may be more to do.
+			return m.now(), m.sawTable(r, began) // There may be more to do.
 		}
 		if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
 			err = m.confirm()
@@ -185,10 +176,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		if err != nil {
 			return now, err
 		}
-		m.mu.Lock()
-		canMarkInstead := m.mu.phase >= leaving && !m.anyBusy()
-		m.mu.Unlock()
-		if canMarkInstead {
+		if m.canMarkInstead() {
 			return m.now(), nil // It need not write its slots away; see tryLeave.
 		}
 		if m.sleep(m.ctx, rand.N(stagger), nil) != nil { // Members must not all try again at once.
@@ -196,6 +184,12 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		}
 	}
 	return m.now() + soon, nil
+}
+
+func (m *Member) canMarkInstead() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.phase >= leaving && !m.anyBusy()
 }
 
 // tableRecord returns a record without a holder, which would look like a leader to people.
@@ -211,34 +205,28 @@ func (m *Member) tableRecord(t *table, version string) Record {
 }
 
 // noteWrite notes how a write of table t has ended. If the server has refused handovers, the member keeps the
-// slots for now. If after a lease it still does not know whether one was written, it gives up all slots.
-func (m *Member) noteWrite(t *table, err error) {
-	m.mu.Lock()
-	defer m.updateAndUnlock()
-	now := m.now()
+// slots for now. If it is not known whether they were written, they rest until somebody writes the table.
+func (m *Member) noteWrite(t *table, err error) { m.update(func() { m.noteWriteLocked(t, err) }) }
+
+func (m *Member) noteWriteLocked(t *table, err error) {
 	switch {
 	case err == nil:
 		m.mu.since.notWritten = 0
-		m.admitLocked(untilWritten)
 		return
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
 		return
 	}
-	m.mu.since.notWritten, m.mu.writeErr = cmp.Or(m.mu.since.notWritten, now), err
-	uncertain, forALease := false, now >= m.mu.since.notWritten+m.config.Lease
+	m.mu.since.notWritten, m.mu.writeErr = cmp.Or(m.mu.since.notWritten, m.now()), err
 	for i := range m.slots {
 		s := &m.slots[i]
 		if h := s.handover; h.table != t.id || h.epoch != t.epoch-1 || t.slots[i].epoch != t.epoch {
 			continue // This write neither gives the slot away, nor ends an attempt to.
 		}
 		switch {
-		case !errors.Is(err, ErrRefused) || s.handover.unsure:
-			s.handover.unsure, uncertain = true, true
+		case !errors.Is(err, ErrRefused) && !isDenied(err) || s.handover.unsure:
+			s.handover.unsure = true
 		case m.mu.phase == staying: // One that leaves would release it at once, and try again without a pause.
-			s.handover, s.keepUntil = handover{}, now+m.config.Lease
+			s.handover, s.keepUntil = handover{}, m.now()+m.config.Lease
 		}
-	}
-	if uncertain && m.mu.phase == staying && m.updateValidityLocked() && forALease {
-		m.barLocked(untilWritten, "Cannot write the table for a lease. Giving up all slots", err)
 	}
 }

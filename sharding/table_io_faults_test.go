@@ -3,6 +3,7 @@ package sharding
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"sync/atomic"
@@ -320,19 +321,39 @@ func TestSlotThatIsToStayAfterAllComesBack(t *testing.T) {
 	})
 }
 
-// A record that was gone for a lease and is shown again must be read before its member counts as dead.
-func TestGoneMemberThatIsShownAgain(t *testing.T) {
-	s := &knownMember{data: memberData{Lease: int64(time.Second)}, isGone: true}
-	if s.liveness(time.Second) != dead {
-		t.Error("a member whose record was gone for a lease is not dead")
-	}
-	if s.doubt = 1; s.liveness(time.Second) != gone {
-		t.Error("FAILURE: its record was not read again")
-	}
-	if s.noteGone(time.Minute); s.liveness(time.Minute) != gone {
-		t.Error("FAILURE: its record may have been back, and it is dead at once")
-	}
-	if s.liveness(time.Minute+time.Second) != dead {
-		t.Error("it is gone for certain, and not dead")
-	}
+// lister counts the lists of a store.
+type lister struct {
+	Store
+	lists atomic.Int32
+}
+
+func (s *lister) List(ctx context.Context, group string) ([]Record, string, error) {
+	s.lists.Add(1)
+	return s.Store.List(ctx, group)
+}
+
+// While members wait for a lease after the table was deleted, they do not list at each signal.
+func TestNewTableCostsFewLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &lister{Store: Memory()}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		for i := range 4 {
+			mustJoin(t, store, Config{Name: fmt.Sprint("m", i), Slots: 4})
+		}
+		time.Sleep(10 * time.Second)
+		mustDelete(t, store, "g-table")
+		time.Sleep(time.Second)
+		before := store.lists.Load()
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			signal(a.toWork)
+		}
+		if n := store.lists.Load() - before; n > 0 {
+			t.Errorf("FAILURE: %d lists in ten seconds", n)
+		}
+		time.Sleep(10 * time.Second)
+		if a.Stats().Held == 0 {
+			t.Error("FAILURE: the table is not filled")
+		}
+	})
 }

@@ -1,24 +1,26 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"log/slog"
 	"strings"
 )
 
 // watchLoop follows the records of the group. Join has listed them.
 func (m *Member) watchLoop() {
+	var failures trouble
 	for err := error(nil); ; err = m.list() {
+		m.note(&failures, "Cannot list the records", err)
 		if err == nil {
 			began := m.now()
 			ended := m.watch()
-			m.noAnswer()
-			log := m.logger.Debug
+			level := slog.LevelDebug
 			if m.now()-began < m.config.Lease/3 { // Without a watch each change is found by a list.
-				log = m.logger.Warn
+				level = slog.LevelWarn
 			}
-			log("The watch has ended", "member", m.ID(), "err", ended)
-		} else {
-			m.report("Cannot list the records", err)
+			m.logger.Log(m.ctx, level, "The watch has ended", "member", m.ID(), "err", ended)
 		}
 		if m.sleep(m.ctx, m.retryDelay(), nil) != nil {
 			return
@@ -36,23 +38,24 @@ func (m *Member) watch() error {
 	defer cancel()
 	go func() {
 		for m.sleep(ctx, m.config.Lease/6, nil) == nil {
-			m.mu.Lock()
-			if m.now()-m.mu.heardAt > m.config.Lease/2 {
+			if m.isSilent() {
 				cancel()
 			}
-			m.mu.Unlock()
 		}
 	}()
 	return m.store.Watch(ctx, m.config.Group, from, m.changed)
+}
+
+func (m *Member) isSilent() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now()-m.mu.heardAt > m.config.Lease/2
 }
 
 // list reads all records of the group.
 func (m *Member) list() error {
 	began := m.now()
 	records, version, err := m.listRecords()
-	if err != nil {
-		return err
-	}
 	listed := make(map[string]bool)
 	for _, r := range records {
 		m.changed(Event{Record: r})
@@ -60,7 +63,12 @@ func (m *Member) list() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.listVersion = version
+	if err != nil {
+		m.mu.since.othersNotListed = cmp.Or(m.mu.since.othersNotListed, m.now())
+		m.mu.problem.list = fmt.Errorf("cannot list the members: %w", err)
+		return m.mu.problem.list
+	}
+	m.mu.since.othersNotListed, m.mu.problem.list, m.mu.listVersion = 0, nil, version
 	for id, k := range m.mu.members {
 		if !listed[id] && k.firstSeen < began {
 			m.noteMissingLocked(k)
@@ -81,17 +89,15 @@ func (m *Member) changed(e Event) {
 	if e.Record.Name == m.tableName() {
 		m.tableChanged(e)
 	} else if id := m.idOf(e.Record); id != "" {
-		m.memberChanged(id, e)
+		m.update(func() { m.memberChangedLocked(id, e) })
 	}
 }
 
-func (m *Member) memberChanged(id string, e Event) {
-	m.mu.Lock()
-	defer m.updateAndUnlock()
+func (m *Member) memberChangedLocked(id string, e Event) {
 	m.mu.heardAt = m.now()
 	if e.Deleted {
 		m.noteMissingLocked(m.memberLocked(id))
-	} else if m.sawMemberLocked(id, e.Record, false) {
+	} else if m.sawMemberLocked(id, e.Record) {
 		signal(m.toWork)
 	}
 	if id == m.mu.self.id && (e.Deleted || m.mu.members[id].data.Dead) {
