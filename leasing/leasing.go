@@ -81,6 +81,9 @@ type Stats struct {
 	// PausedBy is the process that has paused the queue, and PausedSince when, as far as this process knows.
 	PausedBy    string
 	PausedSince time.Time
+	// AsOf is when the server has said what is of the whole queue, here and in workqueue.Stats. It is zero before
+	// its first answer.
+	AsOf time.Time
 }
 
 // StatsOf returns what stands in st.Shared, or nil: the queue belongs to one process.

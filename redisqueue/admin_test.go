@@ -361,7 +361,7 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 		freshStats(t, q)
 		q.AddCause("k", workqueue.Cause{Reason: "ours"})
 		q.AddRateLimited("k")
-		q.NumRequeues("k")
+		failuresOf(t, q, "k")
 		if err := q.AddContext(within(t, 5*time.Second), "k"); err != nil {
 			t.Errorf("%v: %v", entry, err)
 		}
@@ -435,14 +435,10 @@ func TestToolForgetsNothing(t *testing.T) {
 	hourAgo := redis.Z{Member: "x", Score: float64(time.Now().Add(-time.Hour).UnixMicro())}
 	must(t, client.ZAdd(context.Background(), q.shards[0].names.shard[5], hourAgo).Err())
 	tool := attach(t, client)
-	if n := tool.NumRequeues("x"); n != 1 {
-		t.Errorf("the tool sees %d failures", n)
-	}
+	wantFailures(t, tool.Queue, "x", 1)
 	tool.AddRateLimited("x")
 	flush(t, tool.Queue)
-	if n := q.NumRequeues("x"); n != 2 {
-		t.Errorf("%d failures after one more", n)
-	}
+	wantFailures(t, q, "x", 2)
 }
 
 // A key that only has failures is known, and Discard says that it was.

@@ -18,10 +18,11 @@ type shard[T comparable] struct {
 	names keyNames
 
 	buffer     buffer
-	senderRuns bool   // the goroutine that runs send exists
-	underWay   *batch // the one whose reply was not applied yet, or nil
-	batches    uint64 // the number of the newest batch
-	allCounts  bool   // the next batch asks for all counts
+	senderRuns bool      // the goroutine that runs send exists
+	underWay   *batch    // the one whose reply was not applied yet, or nil
+	batches    uint64    // the number of the newest batch
+	allCounts  bool      // the next batch asks for all counts
+	countedAt  time.Time // when the last reply with all counts came
 
 	confirmations confirmations
 	session       session
@@ -58,18 +59,20 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	s := &shard[T]{q: q, names: names, watched: make(map[string]*hold[T])}
 	s.buffer.merging = make(map[string]*op)
 	q.mu.nonEmpty++
-	lockedTimer := func(f func()) *time.Timer { // not started
-		t := time.AfterFunc(time.Hour, func() {
-			q.mu.Lock()
-			defer q.unlock()
-			f()
-		})
-		t.Stop()
-		return t
-	}
-	s.timers.lease, s.timers.adds = lockedTimer(s.tickLocked), lockedTimer(s.kickLocked)
-	s.timers.watch, s.timers.wake = lockedTimer(s.watchLocked), lockedTimer(s.wakeUpLocked)
+	s.timers.lease, s.timers.adds = q.newTimer(s.tickLocked), q.newTimer(s.kickLocked)
+	s.timers.watch, s.timers.wake = q.newTimer(s.watchLocked), q.newTimer(s.wakeUpLocked)
 	return s
+}
+
+// newTimer returns a timer that calls f under the lock. It does not run yet.
+func (q *Queue[T]) newTimer(f func()) *time.Timer {
+	t := time.AfterFunc(time.Hour, func() {
+		q.mu.Lock()
+		defer q.unlock()
+		f()
+	})
+	t.Stop()
+	return t
 }
 
 // putLocked puts an operation into the buffer and sends it, now or after the call under way. It returns
@@ -109,7 +112,7 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	// After an answer that has taken long, the lease needs another batch at once.
 	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 	needed := func(c *confirmation) bool { return c.minBatch > s.batches }
-	return !s.q.mu.ending.over && (ops > 0 || renews || s.mustLeaveSleepersLocked() || s.quitsLocked() ||
+	return !s.q.mu.ending.over && (ops > 0 || renews || s.allCounts || s.mustLeaveSleepersLocked() || s.quitsLocked() ||
 		s.nextWantLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
 }
 
@@ -221,7 +224,9 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now time.Time) {
 	q := s.q
 	counts, last := r.counts, s.counts
-	if !b.allCounts { // The reply lacks these.
+	if b.allCounts {
+		s.countedAt = now
+	} else { // The reply lacks these.
 		counts.Failing, counts.GivenUp, counts.SetAside = last.Failing, last.GivenUp, last.SetAside
 		counts.OldestQueued = last.OldestQueued
 		if counts.Paused {

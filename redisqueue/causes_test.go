@@ -336,7 +336,7 @@ func TestHandlerHearsOfAdds(t *testing.T) {
 	if c := <-calls; c.reasons != "status; last" || c.attempt != 1 {
 		t.Errorf("the second call: %+v", c)
 	}
-	if n := requeues(t, q, "x"); n != 0 {
+	if n := failuresOf(t, q, "x"); n != 0 {
 		t.Errorf("%d failures are counted", n)
 	}
 	cancel()

@@ -74,6 +74,13 @@ func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, e
 	return slices.Clone(answers), err
 }
 
+// isOver reports whether this replica has ended.
+func (q *Queue[T]) isOver() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.ending.over
+}
+
 // whileOpen calls f under the lock, unless ctx or this replica has ended.
 func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
 	if err := ctx.Err(); err != nil {
@@ -132,17 +139,6 @@ func (s *shard[T]) confirmLocked(target opSeq) *confirmation {
 		// waits for a new one.
 		c.replicated, c.minBatch = true, s.batches+1
 	}
-	return s.registerLocked(c)
-}
-
-// freshCountsLocked returns a confirmation of a batch that is built after the call, and so brings news of the
-// queue.
-func (s *shard[T]) freshCountsLocked() *confirmation {
-	c := &confirmation{target: s.buffer.newest, minBatch: s.batches + 1}
-	if !s.server.fullSince.IsZero() {
-		c.target = 0 // The server refuses what is in the buffer.
-	}
-	s.allCounts = true
 	return s.registerLocked(c)
 }
 

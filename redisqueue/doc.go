@@ -70,7 +70,9 @@
 //     alone. AddedAgain hears of adds of this replica at once, and of all others within a second.
 //   - Pause, Resume and Remove are about the whole queue, and so is what Snapshot, SnapshotKey and
 //     SnapshotKeys show.
-//   - Len, Stats and NumRequeues ask the server, for up to a second, and Snapshot for up to two.
+//   - Len, Stats and NumRequeues return what the server has said last; [Admin.Counts] asks it. SnapshotKey,
+//     PriorityOf and Failures of keys that are not held here ask it too, for up to a second, and so does
+//     Snapshot for its keys.
 //   - A key that arrives for a Get that has just given up may go to a later Get; if it was added meanwhile,
 //     it may come once more.
 //   - A Done that is called before the Get of its key has returned, a mistake of the caller, may count as

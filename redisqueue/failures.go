@@ -216,18 +216,8 @@ func (q *Queue[T]) forgetAs(c code, item T) {
 	})
 }
 
-// NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It
-// asks the server, after what was called before, for up to a second, and returns 0 if that does not answer,
-// and after shutdown. With a RateLimiter it asks that.
-func (q *Queue[T]) NumRequeues(item T) int {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		return limiter.NumRequeues(item)
-	}
-	n, _, _ := q.askFailures(context.Background(), item)
-	return n
-}
-
-// askFailures is NumRequeues without a limiter, with what is left of the delay after the last failure.
+// askFailures asks the server, for up to a second, how many failures of item are counted, and what is left of
+// the delay after the last one.
 func (q *Queue[T]) askFailures(ctx context.Context, item T) (failures int, left time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -376,7 +376,18 @@ func fenceOf(q *Queue[string], key string) int64 {
 	return fence
 }
 
-// freshStats is Stats that waits for the server for longer than a second, should the machine pause.
+// freshCountsLocked returns a confirmation of a batch that is built after the call, and so brings news of the
+// queue.
+func (s *shard[T]) freshCountsLocked() *confirmation {
+	c := &confirmation{target: s.buffer.newest, minBatch: s.batches + 1}
+	if !s.server.fullSince.IsZero() {
+		c.target = 0 // The server refuses what is in the buffer.
+	}
+	s.allCounts = true
+	return s.registerLocked(c)
+}
+
+// freshStats is Stats with the server's answer to a call that begins now.
 func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -388,8 +399,8 @@ func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 	return q.statsLocked(time.Now())
 }
 
-// requeues is NumRequeues that waits for the server for longer than a second.
-func requeues(t testing.TB, q *Queue[string], key string) (n int) {
+// failuresOf is NumRequeues that waits for the server.
+func failuresOf(t testing.TB, q *Queue[string], key string) (n int) {
 	t.Helper()
 	eventually(t, time.Minute, func() (err error) {
 		n, _, err = q.askFailures(context.Background(), key)
@@ -403,7 +414,7 @@ var noBackoff = workqueue.BackoffConfig[string]{Base: 1, Max: 1}
 
 func wantFailures(t testing.TB, q *Queue[string], key string, want int) {
 	t.Helper()
-	if n := requeues(t, q, key); n != want {
+	if n := failuresOf(t, q, key); n != want {
 		t.Errorf("%d failures of %s are counted, want %d", n, key, want)
 	}
 }

@@ -178,7 +178,7 @@ func TestDeafReplica(t *testing.T) {
 	flush(t, q)
 	f.deaf.Store(true)
 	q.AddRateLimited("x")
-	waitUntil(t, func() bool { return requeues(t, other, "x") == 2 })
+	waitUntil(t, func() bool { return failuresOf(t, other, "x") == 2 })
 	q.AddRateLimited("x") // It goes when the batch before it was answered.
 	gone := newKeyNames("test", 0).shard[11]
 	waitUntil(t, func() bool { freshStats(t, other); return s.client().ZCard(context.Background(), gone).Val() > 0 })

@@ -264,7 +264,7 @@ func TestQuietLosses(t *testing.T) {
 	ctx := within(t, 20*time.Second)
 	must(t, q.AddAfterContext(ctx, "later", time.Hour))
 	must(t, q.AddRateLimitedContext(ctx, "failing"))
-	if _, found := q.SnapshotKey("later"); !found || requeues(t, q, "failing") != 1 {
+	if _, found := q.SnapshotKey("later"); !found || failuresOf(t, q, "failing") != 1 {
 		t.Error("adds that were confirmed are not on the server")
 	}
 	f.down.Store(true)

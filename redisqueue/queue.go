@@ -49,6 +49,7 @@ type Queue[T comparable] struct {
 		nonEmpty int // how many shards may have keys, see fetcher
 		ending   ending
 		totals   totals
+		latest   latest[T]
 		eviction eviction
 		polls    bool // the server's user may not call BLPOP, and that was said
 		// foreign is other people's code, which q.unlock runs once mu is free: hooks, loggers and ends of
@@ -118,6 +119,8 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 	q.mu.ending.endDrains = make(chan struct{})
 	q.mu.totals.stats.Name = config.Name
 	q.mu.eviction.asked = time.Now() // by New
+	q.mu.latest.requeues = make(map[T]*requeues)
+	q.mu.latest.timer = q.newTimer(q.askForCountsLocked)
 	for i := range config.Shards {
 		q.shards = append(q.shards, newShard(q, newKeyNames(config.Name, i)))
 	}
@@ -275,6 +278,7 @@ func (q *Queue[T]) endLocked() {
 	}
 	e.over = true
 	close(q.ended)
+	q.mu.latest.timer.Stop()
 	go q.closeBlocking() // It may say goodbye to the server.
 	for _, s := range q.shards {
 		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.timers.watch, s.timers.wake} {

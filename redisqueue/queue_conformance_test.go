@@ -75,6 +75,8 @@ func (q nameless) AddedAt(key string) time.Time {
 }
 
 func (q nameless) Stats() workqueue.Stats {
+	// The suite checks numbers right after what has changed them.
+	_ = q.confirmAll(context.Background(), (*shard[string]).freshCountsLocked)
 	st := q.Queue.Stats()
 	if s := *leasing.StatsOf(st); s.Outage || s.Errors+s.LostLeases+s.LostDones > 0 || s.SetAside+s.Repaired > 0 ||
 		s.CallDuration != nil {
@@ -82,6 +84,14 @@ func (q nameless) Stats() workqueue.Stats {
 	}
 	st.Name, st.Shared = "", nil
 	return st
+}
+
+func (q nameless) Len() int { return q.Stats().Queued }
+
+func (q nameless) Snapshot(limit int) workqueue.Snapshot[string] {
+	snapshot := q.Queue.Snapshot(limit)
+	snapshot.Stats = q.Stats()
+	return snapshot
 }
 
 // clientForBubbles returns a client for bubbleClient, whose connections are open already.

@@ -74,7 +74,7 @@ type Info struct {
 	// Failing is the number of keys of the whole queue with failures that are counted, SetAside that of keys
 	// that could not be decoded, GivenUp that of keys that are not tried any more. Repaired counts the
 	// entries on the server that did not fit together, and were repaired or skipped. Repaired is as of the
-	// last call of the server, the others of the last Stats or scrape of metrics.
+	// last call of the server, the others of the time that Stats has.
 	Failing, SetAside, GivenUp, Repaired int
 	// Held is the number of keys that this replica's workers have.
 	Held int
@@ -152,42 +152,6 @@ func (q *Queue[T]) Facts() []operate.Fact {
 	return facts
 }
 
-// Len returns the number of keys that are queued, on all replicas. It asks the server, and blocks, as Stats
-// does.
-func (q *Queue[T]) Len() int { return q.Stats().Queued }
-
-// Stats returns the numbers of the queue. Queued, Blocked, Processing, Again, Waiting, Paused, PausedUntil
-// and OldestQueued are of the whole queue; all others are of this replica, but for those of Shared that say
-// otherwise. Stats asks the server, after what was called before, for up to a second; if it does not answer,
-// and after shutdown, the numbers are those of its last reply. Its cost grows with the keys that this
-// replica's workers hold, not with those that are queued.
-func (q *Queue[T]) Stats() workqueue.Stats {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	_ = q.confirmAll(ctx, (*shard[T]).freshCountsLocked)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.statsLocked(time.Now())
-}
-
-// latestStats is Stats for a provider of metrics, which must not wait: it returns the numbers of the last
-// reply, and asks for new ones if no call is under way. A replica that has ended sees no keys any more.
-func (q *Queue[T]) latestStats() workqueue.Stats {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	st := q.statsLocked(time.Now())
-	if q.mu.ending.over {
-		st.Queued, st.Processing, st.Again, st.Waiting = 0, 0, 0, 0
-		return st
-	}
-	for _, s := range q.shards {
-		if !s.senderRuns {
-			s.freshCountsLocked()
-		}
-	}
-	return st
-}
-
 func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	t := &q.mu.totals
 	st := t.stats
@@ -211,7 +175,7 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors,
 		LostLeases: i.LostLeases, LostDones: i.LostDones, CallDuration: i.CallDuration,
 		Failing: i.Failing, GivenUp: i.GivenUp, SetAside: i.SetAside, Repaired: i.Repaired,
-		PausedBy: c.PausedBy, PausedSince: c.PausedSince,
+		PausedBy: c.PausedBy, PausedSince: c.PausedSince, AsOf: q.asOfLocked(),
 	}
 	return st
 }
