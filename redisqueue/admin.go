@@ -26,14 +26,13 @@ type Admin struct{ *Queue[string] }
 
 // Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up
 // none, and forgets nothing. Without the right to write it can read. When the server answers a change with an
-// error, that error is returned, and the change is not tried again. Nothing is logged. Over a redis.Ring the
-// Admin must be shut down, as a queue of [New].
+// error, that error is returned, and the change is not tried again. Nothing is logged.
 //
 // Attach returns ErrNoQueue if there is no such queue, [ErrIncompatible] for one of another version of this
 // package or whose description makes no sense, and otherwise what the client returns.
 func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Admin, error) {
-	if isNil(client) {
-		return nil, errors.New("redisqueue: Attach without a client")
+	if err := checkClient(client); err != nil {
+		return nil, err
 	}
 	description, err := client.HGet(ctx, newKeyNames(name, 0).shard[0], "description").Result()
 	if err == redis.Nil { // A Sentinel that does not know the master is an error that wraps it.

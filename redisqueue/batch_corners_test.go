@@ -333,12 +333,10 @@ func TestNewRefuses(t *testing.T) {
 		MetricsProvider: badBounds{}}); q != nil || err == nil {
 		t.Errorf("New() with bounds that do not ascend = %v, %v", q, err)
 	}
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": client.Options().Addr,
-		"b": client.Options().Addr}})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": client.Options().Addr}})
 	defer ring.Close()
-	if q, err := New(context.Background(), ring, Config[string]{Name: "test", WaitReplicas: 1}); q != nil ||
-		err == nil || !strings.Contains(err.Error(), "Ring") {
-		t.Errorf("New() with WaitReplicas over a Ring = %v, %v", q, err)
+	if q, err := New(t.Context(), ring, Config[string]{Name: "test"}); q != nil || err == nil || !strings.Contains(err.Error(), "Ring") {
+		t.Errorf("New() over a Ring = %v, %v", q, err)
 	}
 	for i, config := range []Config[string]{
 		{}, {Name: "{"}, {Name: "}"}, {Name: "test", Lease: time.Second - 1}, {Name: "test", Lease: -1},
@@ -417,29 +415,19 @@ func TestBatchOnAFullServer(t *testing.T) {
 // blocking read.
 func TestWaitingTakesNoConnection(t *testing.T) {
 	s := startServer(t)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": s.addr}, PoolSize: 1,
-		ReadTimeout: time.Minute})
-	t.Cleanup(func() { ring.Close() })
-	for name, client := range map[string]redis.UniversalClient{
-		"client": newClient(t, &redis.Options{Addr: s.addr, PoolSize: 1, ReadTimeout: time.Minute}),
-		"ring":   ring,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			q := newTestQueue(t, client, Config[string]{Name: name, WaitReplicas: 1, WaitTimeout: 6 * time.Second,
-				PollInterval: 5 * time.Second})
-			confirmed := make(chan error, 1)
-			go func() { confirmed <- q.AddContext(context.Background(), "x") }()
-			mustGet(t, q, "x")
-			go q.Get() // which reads
-			waitForGetters(t, q, 1)
-			for range 5 {
-				if _, err := (&Admin{q}).Counts(within(t, 3*time.Second)); err != nil {
-					t.Error(err)
-				}
-			}
-			q.Done("x")
-			wantErr(t, <-confirmed, ErrNotReplicated)
-		})
+	client := newClient(t, &redis.Options{Addr: s.addr, PoolSize: 1, ReadTimeout: time.Minute})
+	q := newTestQueue(t, client, Config[string]{WaitReplicas: 1, WaitTimeout: 6 * time.Second,
+		PollInterval: 5 * time.Second})
+	confirmed := make(chan error, 1)
+	go func() { confirmed <- q.AddContext(context.Background(), "x") }()
+	mustGet(t, q, "x")
+	go q.Get() // which reads
+	waitForGetters(t, q, 1)
+	for range 5 {
+		if _, err := (&Admin{q}).Counts(within(t, 3*time.Second)); err != nil {
+			t.Error(err)
+		}
 	}
+	q.Done("x")
+	wantErr(t, <-confirmed, ErrNotReplicated)
 }

@@ -112,9 +112,9 @@ func isText(t reflect.Type) bool {
 }
 
 // describe says what the strings of a type of keys look like: a kind such as int8; text; [2]kind for an
-// array; {name kind, name kind} for a struct, with the options of a field's JSON behind its kind. The command
-// redisqueue reads that again. It leaves out the names of types, which may differ in two programs. It returns
-// an error if a value may differ from what JSON makes of it.
+// array; {name kind, name kind} for a struct, where a field's JSON tag is its name. Programs with the same
+// description write a key as the same string. It leaves out the names of types, which may differ in two
+// programs. It returns an error if a value may differ from what JSON makes of it.
 func describe(t reflect.Type) (string, error) {
 	switch k := t.Kind(); {
 	case isText(t):
@@ -137,9 +137,7 @@ func describe(t reflect.Type) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			// The options omitempty and string change what JSON makes of a value.
-			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-			fields = append(fields, strings.TrimSuffix(cmp.Or(name, field.Name)+" "+value+","+options, ","))
+			fields = append(fields, cmp.Or(field.Tag.Get("json"), field.Name)+" "+value)
 		}
 		return "{" + strings.Join(fields, ", ") + "}", nil
 	}

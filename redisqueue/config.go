@@ -76,8 +76,7 @@ type Config[T comparable] struct {
 	GivenUpLimit int
 	GivenUpAge   time.Duration
 	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm
-	// it. None if zero. Nothing else waits for them. In a cluster it needs go-redis's ClusterClient;
-	// New refuses it with a Ring of several nodes.
+	// it. None if zero. Nothing else waits for them. In a cluster it needs go-redis's ClusterClient.
 	WaitReplicas int
 	// WaitTimeout bounds the wait for these. It must be below the client's ReadTimeout. If zero, half of
 	// that, at most 1 s.

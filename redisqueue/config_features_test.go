@@ -228,6 +228,7 @@ func TestBackoffAndLimit(t *testing.T) {
 	var passed time.Duration
 	wantDelay := func(q *Queue[string], key string, want time.Duration) {
 		t.Helper()
+		flush(t, q)
 		for _, k := range q.Snapshot(100).Waiting {
 			if k.Key == key {
 				if d := time.Until(k.Due) - passed; d > want || d < want-10*time.Second {
@@ -283,6 +284,7 @@ func TestJitter(t *testing.T) {
 		for _, key := range keysNamed("k", 50) {
 			q.AddRateLimited(key)
 		}
+		flush(t, q)
 		var dues []time.Duration
 		for _, k := range q.Snapshot(100).Waiting {
 			dues = append(dues, time.Until(k.Due))
@@ -301,6 +303,7 @@ func TestSnapshotAndPurge(t *testing.T) {
 		q.Add("held")
 		addAll(q, keysNamed("k", 200)...)
 		q.AddAfter("later", time.Hour)
+		freshStats(t, q)
 		snapshot := q.Snapshot(5)
 		if len(snapshot.Queued) != 5 || len(snapshot.Processing) != 1 || len(snapshot.Waiting) != 1 ||
 			snapshot.Stats.Queued != 200 {
@@ -394,10 +397,10 @@ func TestDescription(t *testing.T) {
 		"{n int}": struct {
 			N int `json:"n"`
 		}{},
-		"{N int,omitempty}": struct {
+		"{,omitempty int}": struct {
 			N int `json:",omitempty"`
 		}{},
-		"{n int,string}": struct {
+		"{n,string int}": struct {
 			N int `json:"n,string"`
 		}{},
 		"{A [2]string, B int8}": struct {

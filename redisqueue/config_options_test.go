@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,9 +57,23 @@ func TestPollInterval(t *testing.T) {
 	}
 }
 
-// The client that waits shares nothing with the program's: newer versions of go-redis keep handlers in the
-// options, and log an error when a second client adds its own.
-func TestClientsShareNoHandlers(t *testing.T) {
+// The client that waits shares no state with the program's: newer versions of go-redis keep handlers and caches in the options, and
+// log an error when a second client adds its own.
+func TestClientsShareNoState(t *testing.T) {
+	harmless := []string{ // functions and settings of the program, which clients only read
+		"Dialer", "OnConnect", "CredentialsProvider", "CredentialsProviderContext", "StreamingCredentialsProvider", "DialerRetryBackoff",
+		"TLSConfig", "Limiter", "NewClient", "ClusterSlots", "ShardPicker", "Addrs",
+	}
+	for _, options := range []any{redis.Options{}, redis.ClusterOptions{}} {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(options)) {
+			switch field.Type.Kind() {
+			case reflect.Func, reflect.Interface, reflect.Map, reflect.Pointer, reflect.Slice, reflect.Chan, reflect.Struct:
+				if !slices.Contains(append(harmless, unsharedOptions...), field.Name) {
+					t.Errorf("go-redis has the option %s of type %v: may two clients share it?", field.Name, field.Type)
+				}
+			}
+		}
+	}
 	client := newClient(t, &redis.Options{Addr: "127.0.0.1:1"})
 	own := ownConnections(client, 1).(*redis.Client)
 	defer own.Close()
@@ -69,35 +83,4 @@ func TestClientsShareNoHandlers(t *testing.T) {
 	if p := processor(client); p.IsValid() && p.Interface() == processor(own).Interface() {
 		t.Error("two clients have the same handlers of notifications")
 	}
-}
-
-// The bounds that follow from a client's ReadTimeout hold for a ring, too.
-func TestReadTimeoutOfRing(t *testing.T) {
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"},
-		ReadTimeout: 100 * time.Millisecond})
-	defer ring.Close()
-	if d := readTimeout(ring); d != 100*time.Millisecond {
-		t.Errorf("readTimeout() = %v", d)
-	}
-}
-
-// When New refuses, it closes the ring that it has made for itself: that pings its nodes.
-func TestNewLeavesNoRing(t *testing.T) {
-	s := startServer(t)
-	ctx := within(t, time.Minute)
-	endQueue(t, newTestQueue(t, s.client(), Config[string]{}))
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": s.addr}})
-	defer ring.Close()
-	must(t, ring.Ping(ctx).Err())
-	before := runtime.NumGoroutine()
-	for range 20 {
-		_, err := New(ctx, ring, Config[int]{Name: "test", Logger: discard})
-		wantErr(t, err, ErrIncompatible)
-	}
-	eventually(t, 10*time.Second, func() error {
-		if n := runtime.NumGoroutine(); n > before+5 {
-			return fmt.Errorf("%d goroutines more", n-before)
-		}
-		return nil
-	})
 }

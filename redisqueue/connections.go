@@ -13,10 +13,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// isNil also reports whether client is a nil pointer.
-func isNil(client redis.UniversalClient) bool {
-	v := reflect.ValueOf(client)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+// checkClient returns an error unless a queue can be on the client's servers.
+func checkClient(client redis.UniversalClient) error {
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return errors.New("redisqueue: there is no client")
+	}
+	if _, ok := client.(*redis.Ring); ok {
+		return errors.New("redisqueue: a redis.Ring loses keys when a node leaves it: use a cluster, or Shards")
+	}
+	return nil
 }
 
 // readTimeout returns how long a client waits for a reply, forever if it has no bound or does not say.
@@ -26,8 +31,6 @@ func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
 		timeout = c.Options().ReadTimeout
 	case interface{ Options() *redis.ClusterOptions }:
 		timeout = c.Options().ReadTimeout
-	case interface{ Options() *redis.RingOptions }:
-		timeout = c.Options().ReadTimeout
 	}
 	return positiveOr(timeout, math.MaxInt64)
 }
@@ -36,48 +39,54 @@ func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
 // the client's own pool they would hold the connections that others need. It returns a client that is not
 // go-redis's own as it is.
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
-	// In the options of a client that exists, zero means none. For a new client, that is -1.
-	bounds := []string{"ReadTimeout", "WriteTimeout", "MaxRetries"}
 	switch c := client.(type) {
 	case *redis.Client:
-		return redis.NewClient(unshared(*c.Options(), n, bounds...))
+		o := *c.Options()
+		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = n, 0, 0, 0
+		o.ReadTimeout, o.WriteTimeout = orNone(o.ReadTimeout), orNone(o.WriteTimeout)
+		o.MaxRetries = orNone(o.MaxRetries)
+		unshare(&o)
+		return redis.NewClient(&o)
 	case *redis.ClusterClient:
-		return redis.NewClusterClient(unshared(*c.Options(), n, bounds...))
-	case *redis.Ring:
-		return redis.NewRing(unshared(*c.Options(), n, "MaxRetries"))
+		o := *c.Options()
+		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = n, 0, 0, 0
+		o.ReadTimeout, o.WriteTimeout = orNone(o.ReadTimeout), orNone(o.WriteTimeout)
+		o.MaxRetries = orNone(o.MaxRetries)
+		unshare(&o)
+		return redis.NewClusterClient(&o)
 	}
 	return client
 }
 
-// unshared returns the options of a second client: with n connections, and with defaults for what a client
-// writes to while it connects. In the fields none, zero becomes -1. Only newer versions of go-redis have some
-// fields, so the code finds them by name.
-func unshared[O any](options O, n int, none ...string) *O {
-	fields := reflect.ValueOf(&options).Elem()
-	for _, name := range []string{
-		"MinIdleConns", "MaxIdleConns", "MaxActiveConns", "MaintNotificationsConfig", "PushNotificationProcessor",
-	} {
-		if field := fields.FieldByName(name); field.IsValid() {
+// orNone returns a bound for the options of a new client, where -1 means none. In those of a client that
+// exists, that is zero.
+func orNone[N int | time.Duration](bound N) N {
+	if bound == 0 {
+		return -1
+	}
+	return bound
+}
+
+// unsharedOptions are what a client keeps state in, or starts more for than a few reads need. The oldest
+// go-redis that the module allows lacks these fields, so the compiler cannot check their names: a test checks
+// that every option which two clients could share is here or known to be harmless.
+var unsharedOptions = []string{
+	"MaintNotificationsConfig", "PushNotificationProcessor", "AutoPipelineOptions", "ClientSideCacheConfig", "ClientSideCache",
+}
+
+// unshare gives options the defaults for what a second client must not share.
+func unshare(options any) {
+	for _, name := range unsharedOptions {
+		if field := reflect.ValueOf(options).Elem().FieldByName(name); field.IsValid() {
 			field.SetZero()
 		}
 	}
-	for _, name := range none {
-		if field := fields.FieldByName(name); field.IsZero() {
-			field.SetInt(-1)
-		}
-	}
-	fields.FieldByName("PoolSize").SetInt(int64(n))
-	return &options
 }
 
-// onEachNode calls f with each master of a cluster or node of a Ring, concurrently, or with client.
+// onEachNode calls f with each master of a cluster, concurrently, or with client.
 func onEachNode(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
-	g := func(ctx context.Context, node *redis.Client) error { return f(ctx, node) }
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, g)
-	case *redis.Ring:
-		return c.ForEachShard(ctx, g)
+	if c, ok := client.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
 	}
 	return f(ctx, client)
 }

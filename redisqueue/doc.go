@@ -89,7 +89,7 @@
 // bytes takes about 200 bytes on the server. A call that finds a lot of work (a million due keys, ten
 // thousand of a dead replica) does part of it and leaves the rest to the next.
 //
-// An idle queue has no goroutine, no timer and no call (but on a redis.Ring, which pings its nodes). While a
+// An idle queue has no goroutine, no timer and no call. While a
 // Get waits, each shard has a blocking read, on a connection outside the client's pool, and a call every
 // [Config].PollInterval, in case a wake-up is lost. Held keys cost a call every third of a lease.
 package redisqueue

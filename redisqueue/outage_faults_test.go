@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -365,29 +364,6 @@ func TestServerWithoutWritesIsRefused(t *testing.T) {
 			t.Errorf("New() = %v, %v, want an error with %s", q, err, want)
 		}
 	}
-}
-
-// New checks each node of a Ring, and Queues finds the queues of all.
-func TestRingNodes(t *testing.T) {
-	addrs := make(map[string]string)
-	var last *server
-	for i := range 6 {
-		last = startServer(t)
-		addrs[fmt.Sprint(i)] = last.addr
-	}
-	ring := redis.NewRing(&redis.RingOptions{Addrs: addrs})
-	defer ring.Close()
-	names := keysNamed("q", 20)
-	slices.Sort(names)
-	for _, name := range names {
-		newTestQueue(t, ring, Config[string]{Name: name})
-	}
-	if found, err := Queues(t.Context(), ring); err != nil || !slices.Equal(found, names) {
-		t.Errorf("Queues() = %q, %v, want %q", found, err, names)
-	}
-	must(t, last.client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
-	_, err := New(t.Context(), ring, Config[string]{Name: "another"})
-	wantErr(t, err, ErrEviction)
 }
 
 // Leases outlive a server's clock that is set forward and back. Delays follow it.

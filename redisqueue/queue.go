@@ -62,22 +62,17 @@ type Queue[T comparable] struct {
 // does not evict keys and runs the queue's scripts, and that earlier replicas had the same number of shards
 // and type of keys. ctx bounds only these checks. New returns an error for a config that makes no sense or a
 // type of key that needs a Codec, [ErrEviction], [ErrIncompatible], and the client's error if the server does
-// not answer or refuses. An idle queue has no goroutine and no timer, and need not be shut down, unless the
-// client is a redis.Ring: the queue has one of its own, which pings its nodes until then. The caller must
-// keep the client open until shutdown has ended.
+// not answer or refuses. It refuses a redis.Ring. An idle queue has no goroutine and no timer, and need not be
+// shut down. The caller must keep the client open until shutdown has ended.
 //
 // The client's ReadTimeout should be well below the lease, as it is by default: a server that hangs is asked
 // again only after it.
 func New[T comparable](ctx context.Context, client redis.UniversalClient, config Config[T]) (*Queue[T], error) {
-	if isNil(client) {
-		return nil, errors.New("redisqueue: New without a client")
+	if err := checkClient(client); err != nil {
+		return nil, err
 	}
 	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err
-	}
-	if ring, ok := client.(*redis.Ring); ok && config.WaitReplicas > 0 && len(ring.Options().Addrs) > 1 {
-		// A WAIT may ask another node than the one that has the key.
-		return nil, errors.New("redisqueue: WaitReplicas does not work over a redis.Ring of several nodes")
 	}
 	if err := onEachNode(ctx, client, checkNode); err != nil {
 		return nil, err

@@ -89,8 +89,9 @@ func (q nameless) Stats() workqueue.Stats {
 func (q nameless) Len() int { return q.Stats().Queued }
 
 func (q nameless) Snapshot(limit int) workqueue.Snapshot[string] {
+	st := q.Stats()
 	snapshot := q.Queue.Snapshot(limit)
-	snapshot.Stats = q.Stats()
+	snapshot.Stats = st
 	return snapshot
 }
 

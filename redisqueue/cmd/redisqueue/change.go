@@ -135,11 +135,6 @@ func (c *command) pause(ctx context.Context, paused bool) error {
 
 // add adds a few hundred keys at a time, and waits until the server has them.
 func (c *command) add(ctx context.Context, keys []string) error {
-	for _, key := range keys {
-		if err := checkKey(c.queue.Description(), key); err != nil {
-			return fmt.Errorf("%s: %w; %w", quoted(key), err, errUsage)
-		}
-	}
 	// The hook does not count here: a full server answers, and takes no adds.
 	ctx, cancel := context.WithTimeoutCause(ctx, c.server.timeout, c.server.silent())
 	defer cancel()

@@ -38,7 +38,7 @@ Usage: redisqueue [flags] COMMAND [arguments]
   purge            deletes the queue with all its keys (needs -yes)
 
 All but queues need -queue. Keys are written as the server has them: strings and numbers as they are,
-structs as JSON. Keys that cannot be printed are shown as $'…', which bash and other shells take for the
+structs as JSON; to the server, another way to write a key is another key. Keys that cannot be printed are shown as $'…', which bash and other shells take for the
 same key. Flags may stand anywhere; what is behind "--" is no flag.
 
 Exit codes: 0 it is as printed, or done; 1 there is no such key or queue; 2 wrong usage; 3 the server did not

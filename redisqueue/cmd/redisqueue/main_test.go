@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/redisqueue"
-	"github.com/redis/go-redis/v9"
 )
 
 type order struct {
@@ -370,85 +368,10 @@ func TestAdd(t *testing.T) {
 	command("add", `{"Shop":"a","Number":1}`, `{"Shop":"a","Number":2}`).prints(t, "added: 2 in the queue")
 	command("add", `{"Shop":"a","Number":3}`, "-after", "1h").prints(t, "added: 1")
 	command("stats").prints(t, "queued      2", "waiting     1")
-	command("add", `{"Shop": "a", "Number": 1}`).fails(t, 2, `programs write this key as {"Shop":"a","Number":1}`)
-	command("add", `{"Number":1,"Shop":"a"}`).fails(t, 2, "in this order")
-	command("add", "order/17").fails(t, 2, "are JSON")
 	if key, err := q.GetContext(t.Context()); err != nil || key != (order{"a", 1}) {
 		t.Errorf("GetContext() = %v, %v", key, err)
 	}
 	q.Done(order{"a", 1})
-	for _, c := range []struct {
-		kind, key string
-		ok        bool
-	}{
-		{"string", " anything ", true}, {"text of Time", "x", true}, {"struct", "{", true},
-		{"int", "17", true}, {"int", "017", false}, {"int64", "-1", true}, {"uint8", "x", false}, {"int", "", false},
-		{"{A {B int}, C text of T}", `{"A":{"B":1},"C":"A "}`, true},
-		{"{A {B int}, C text of T}", `{"C":"A ","A":{"B":1}}`, false},
-		{"{A {B int}, C text of T}", `{"C":"A "}`, false},
-		{"{A {B int}, C text of T}", `{"A":{"D":1}}`, false},
-		{"{A string}", `{"A":"<"}`, false}, {"{A string}", `{"A":"\u003c"}`, true}, {"{A string}", `{"A":`, false},
-		{"[2]int", "[1,2]", true}, {"[2]int", "[1, 2]", false}, {"bool", "true", true}, {"bool", "yes", false},
-		{"{A int}", "null", false}, {"{A int}", "{}", false}, {"{A int}", `{"A":null}`, false}, {"{A int}", `{"A":1,"A":2}`, false},
-		{"{A int}", `{"a":1}`, false}, {"{A int}", `"x"`, false}, {"{}", "{}", true}, {"{A int8}", `{"A":300}`, false},
-		{"{A string}", `{"A":"\u0041"}`, false}, {"{A text}", `{"A":"\u0041"}`, false}, {"{A text}", `{"A":null}`, false},
-		{"{A text}", `{"A":"A"}`, true}, {"{A text}", "{}", false}, {"{A text,omitempty}", "{}", true}, {"[1]text", `["a"]`, true},
-		{"[1]string", `["\u0041"]`, false}, {"[2]int", "[1]", false}, {"[2]int", "[1,2,3]", false}, {"[2]int", "null", false},
-		{"bool", "null", false}, {"int", "null", false}, {"int", "-0", false}, {"int8", "300", false}, {"text", `"\u0041"`, true},
-		{"{A int,omitempty}", "{}", true}, {"{A int,omitempty}", `{"A":0}`, false}, {"{A int,omitempty, B bool}", `{"B":true}`, true},
-		{"{n int,string}", `{"n":"1"}`, true}, {"{n int,string}", `{"n":1}`, false}, {"{N int,omitempty,string}", `{"N":"1"}`, true},
-		{"{Base {ID int, N [2]{A int}}, C text}", `{"ID":1,"N":[{"A":1},{"A":2}],"C":"x"}`, true}, {"{A {B {ID int}}, C text}", `{"ID":1,"C":"x"}`, true},
-		{"{first name string}", `{"first name":"x"}`, true}, {"{first name string}", `{"first name":"\u0041"}`, false},
-		{"{A string", `{"A":""}`, false}, {"{A int,", `{"A":1}`, false}, {"[x]int", "[1]", false}, {"[999999999999]int", "[1]", false}, {"{A float64}", `{"A":1}`, false},
-	} {
-		if err := checkKey("format 3, 1 shards, keys: "+c.kind, c.key); (err == nil) != c.ok {
-			t.Errorf("%s for keys of type %s: %v", c.key, c.kind, err)
-		}
-	}
-}
-
-type ID struct{ Number int }
-
-type address struct {
-	ID
-	Named  ID             `json:"named"`
-	Empty  string         `json:",omitempty"`
-	IP     netip.Addr     `json:"ip"`
-	Shards [2]ID          `json:"the shards"`
-	Big    uint64         `json:",string"`
-	Small  int8           `json:"-small"`
-	Port   netip.AddrPort `json:"p:o{r}t"`
-	HTML   string
-}
-
-// What a program has added is a key for add, whatever its type.
-func TestAddOfPrograms(t *testing.T) {
-	t.Parallel()
-	client := startRedis(t, nil).client
-	accepts(t, client, address{})
-	accepts(t, client, address{ID{1}, ID{2}, "x", netip.MustParseAddr("::1"), [2]ID{{3}, {4}}, 1 << 63, -5, netip.AddrPort{}, "<\u2028>"})
-	accepts(t, client, [1][2]bool{})
-	accepts(t, client, -17)
-	accepts(t, client, "any <string>")
-	accepts(t, client, netip.MustParseAddr("::1"))
-}
-
-func accepts[T comparable](t *testing.T, client redis.UniversalClient, key T) {
-	t.Helper()
-	must(t, client.FlushAll(t.Context()).Err())
-	q := newQueue(t, client, redisqueue.Config[T]{})
-	must(t, q.AddContext(t.Context(), key))
-	tool, err := redisqueue.Attach(t.Context(), client, "orders")
-	must(t, err)
-	defer tool.ShutDown()
-	for k, err := range tool.Keys(t.Context(), redisqueue.ListAll, 0) {
-		must(t, err)
-		if err := checkKey(tool.Description(), k.Key); err != nil {
-			t.Errorf("%s: %v", k.Key, err)
-		}
-		return
-	}
-	t.Errorf("no key for %v", key)
 }
 
 // 40 calls print nothing but the answer: the client is not closed while the queue still uses it.
