@@ -49,9 +49,9 @@ func (q *Queue[T]) AddWithPriority(item T, priority int, delay time.Duration) {
 	q.put(item, func(s *shard[T], encoded string) opSeq {
 		o := s.newAddPriorityLocked(encoded, priority, delay)
 		if q.leasedLocked(item) {
-			o.byHolder(noFence)
+			return s.putLocked(o.byHolder(noFence))
 		}
-		return s.putLocked(o)
+		return s.mergeLocked(o)
 	})
 }
 
@@ -63,9 +63,28 @@ func (s *shard[T]) newAddPriorityLocked(encoded string, priority int, delay time
 		s.closeAddedLocked(encoded)
 		s.setEmptyLocked(false)
 	}
-	priority = max(-maxPriority, min(priority, maxPriority))
-	text := fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(delay))
-	return newOp(codeAddPriority, text)
+	return newAddAfter(encoded, max(-maxPriority, min(priority, maxPriority)), ceilMicros(delay))
+}
+
+// newAddAfter returns an add with a priority after a delay, or at once if that is zero. It merges.
+func newAddAfter(encoded string, priority int, micros uint64) *op {
+	c := codeAddPriority
+	if micros > 0 {
+		c = codeAddAfter
+	}
+	return &op{code: c, text: encoded, merges: true, priority: priority, micros: micros}
+}
+
+// mergeLocked puts an add of newAddAfter into the buffer, or merges it into one of the same key. It returns the
+// opSeq.
+func (s *shard[T]) mergeLocked(o *op) opSeq {
+	merged, isNew := s.buffer.merge(o.code, o.text)
+	if isNew {
+		merged.priority, merged.micros = o.priority, o.micros
+		s.kickLocked()
+	}
+	merged.priority, merged.micros = max(merged.priority, o.priority), min(merged.micros, o.micros)
+	return merged.seq
 }
 
 // PriorityOf returns the priority with which item was handed out, if a worker of this replica holds it. For
@@ -97,8 +116,8 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) opSeq 
 	if len(s.watched) > 0 && !quiet {
 		s.closeAddedLocked(encoded)
 	}
-	o, isNew := s.buffer.add(encoded)
-	o.quiet = o.quiet && quiet
+	o, isNew := s.buffer.merge(codeAdd, encoded)
+	o.quiet = (o.quiet || isNew) && quiet
 	if cause != nil {
 		o.causes = o.causes.Plus(*cause)
 	}
@@ -120,23 +139,27 @@ func (q *Queue[T]) delayed(item T, delay time.Duration) putter[T] {
 		if delay <= 0 {
 			s.closeAddedLocked(encoded)
 		}
-		o := newOp(codeAddAfter, fmt.Sprintf("%016d%s", ceilMicros(delay), encoded))
+		o := newAddAfter(encoded, 0, ceilMicros(delay))
 		if isLeased {
-			o.byHolder(noFence)
+			return s.putLocked(o.byHolder(noFence))
 		}
-		return s.putLocked(o)
+		return s.mergeLocked(o)
 	}
 }
 
 // ceilMicros returns d in microseconds, rounded up, and zero if it is negative.
 func ceilMicros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
 
-// encode returns the operation as operations.lua reads it, when it is sent: until then, adds may merge their
-// causes into it.
+// encode returns the operation as operations.lua reads it, when it is sent: until then, adds may be merged into
+// it.
 func (o *op) encode() string {
 	switch {
-	case o.code != codeAdd:
+	case !o.merges:
 		return o.text
+	case o.code == codeAddAfter && o.priority == 0:
+		return fmt.Sprintf("%c%016d%s", codeAddAfter, o.micros, o.text)
+	case o.code != codeAdd:
+		return fmt.Sprintf("%c%016d%s%d %d", codeAddPriority, len(o.text), o.text, o.priority, o.micros)
 	case o.quiet || !o.causes.IsZero():
 		why := volume[o.quiet] + encodeCauses(o.causes)
 		return fmt.Sprintf("%c%016d%s%s", codeAddWhy, len(o.text), o.text, why)

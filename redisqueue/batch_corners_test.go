@@ -175,7 +175,7 @@ func TestLostQuestion(t *testing.T) {
 func TestBacklogCostsNothing(t *testing.T) {
 	b := buffer{merging: make(map[string]*op)}
 	for i := range 200_000 {
-		o, _ := b.add(fmt.Sprint(i))
+		o, _ := b.merge(codeAdd, fmt.Sprint(i))
 		o.quiet = false
 	}
 	began := time.Now()
@@ -204,8 +204,7 @@ func TestBuffer(t *testing.T) {
 		return strings.TrimSuffix(fmt.Sprintln(arguments...), "\n")
 	}
 	add := func(key string) (isNew bool) {
-		o, isNew := b.add(key)
-		o.quiet = false
+		_, isNew = b.merge(codeAdd, key)
 		return isNew
 	}
 	add("x")

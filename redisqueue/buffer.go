@@ -13,15 +13,21 @@ type opSeq uint64
 // op is an operation on the queue, as operations.lua executes it.
 type op struct {
 	code code
-	text string // of codeAdd the key, of others the whole operation as operations.lua reads it
+	text string // the whole operation as operations.lua reads it or, if it merges, its key
 	seq  opSeq
 	// fence is that of the hand-out that the operation is about: without that hand-out it means nothing. It is
 	// noFence for an add of a key that was held when it was added, and empty for all others.
 	fence string
 	// answer is called under the lock with the server's answer, or with why there will be none.
 	answer func(a answer, err error)
-	causes workqueue.Causes // of codeAdd: those of all adds that were merged into it
-	quiet  bool             // of codeAdd: all of these were quiet
+
+	// merges: while it was not sent, further adds of the key are merged into it, in the way in which the server
+	// would. Those with a delay are merged in codeAddAfter, others with a priority in codeAddPriority.
+	merges   bool
+	causes   workqueue.Causes // of codeAdd
+	quiet    bool             // of codeAdd: all were quiet
+	priority int              // the highest
+	micros   uint64           // the shortest delay
 }
 
 func newOp(c code, text string) *op { return &op{code: c, text: string(c) + text} }
@@ -39,7 +45,7 @@ func (o *op) isAboutHeld() bool { return o.fence != "" && o.fence != noFence }
 // buffer has the operations of a shard that were not sent yet, in the order of the calls.
 type buffer struct {
 	adds, others []*op          // each in the order of opSeq; a full server takes no adds
-	merging      map[string]*op // the newest codeAdd of each key, into which further adds are merged
+	merging      map[string]*op // the newest one that merges, by its code and key
 	newest       opSeq          // that of the newest operation
 	discarded    opSeq          // that of the newest Remove: no add after it is merged into one before it
 }
@@ -72,20 +78,22 @@ func (b *buffer) put(o *op) opSeq {
 	return o.seq
 }
 
-// add returns the key's add that was not sent yet, into which further ones are merged, and whether it is new.
+// merge returns the key's add with that code that was not sent yet, and whether it is new.
 //
 // The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the
 // key because of that add; and if a worker has the key, its Done, which may stand behind the add, queues the
 // key again.
-func (b *buffer) add(key string) (o *op, isNew bool) {
-	if o := b.merging[key]; o != nil && o.seq > b.discarded {
-		return o, false
+func (b *buffer) merge(c code, key string) (o *op, isNew bool) {
+	o = &op{code: c, text: key, merges: true}
+	if older := b.merging[o.mergeKey()]; older != nil && older.seq > b.discarded {
+		return older, false
 	}
-	o = &op{code: codeAdd, text: key, quiet: true}
 	b.put(o)
-	b.merging[key] = o
+	b.merging[o.mergeKey()] = o
 	return o, true
 }
+
+func (o *op) mergeKey() string { return string(o.code) + o.text }
 
 // take removes and returns the operations of the next batch. work is what else the batch does; with noAdds it
 // leaves the adds.
@@ -101,8 +109,8 @@ func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []any) {
 		o := (*from)[0]
 		(*from)[0] = nil
 		*from = (*from)[1:]
-		if o.code == codeAdd && b.merging[o.text] == o {
-			delete(b.merging, o.text)
+		if o.merges && b.merging[o.mergeKey()] == o {
+			delete(b.merging, o.mergeKey())
 		}
 		text := o.encode()
 		if kind := code(text[0]); kind != codeByHolder {
@@ -125,8 +133,8 @@ func (b *buffer) putBack(ops []*op) {
 			continue
 		}
 		adds = append(adds, o)
-		if o.code == codeAdd && b.merging[o.text] == nil {
-			b.merging[o.text] = o // Otherwise there is a newer add of the key. Both are executed, which does no harm.
+		if o.merges && b.merging[o.mergeKey()] == nil {
+			b.merging[o.mergeKey()] = o // Otherwise there is a newer add of the key. Both are executed, which does no harm.
 		}
 	}
 	b.adds, b.others = append(adds, b.adds...), append(others, b.others...)

@@ -104,8 +104,8 @@ func TestCausesInTheBuffer(t *testing.T) {
 	q.AddCause("loud", workqueue.Cause{Reason: "loud"})
 	q.AddCause("loud", workqueue.Cause{Quiet: true})
 	q.mu.Lock()
-	if s := q.shards[0]; s.buffer.len() != 3 || !s.buffer.merging["quiet"].quiet ||
-		s.buffer.merging["loud"].quiet || s.buffer.merging["x"].quiet {
+	if s := q.shards[0]; s.buffer.len() != 3 || !s.buffer.merging["aquiet"].quiet ||
+		s.buffer.merging["aloud"].quiet || s.buffer.merging["ax"].quiet {
 		t.Errorf("%d operations for adds of three keys, one of them quiet: %+v", s.buffer.len(), s.buffer.merging)
 	}
 	q.mu.Unlock()
@@ -116,6 +116,47 @@ func TestCausesInTheBuffer(t *testing.T) {
 	q.Done("x")
 	getEach(t, q, "quiet", "loud")
 	q.Done("holds up the call")
+}
+
+// During an outage adds with a delay or a priority are merged as well: the earliest delay and the highest priority count.
+func TestDelaysAndPrioritiesInTheBuffer(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	q := newTestQueue(t, client, Config[string]{})
+	f.gate.Lock()
+	q.Add("holds up the call")
+	waitForCall(t, q)
+	keys := keysNamed("k", 10)
+	for i := range 1000 {
+		for _, key := range keys {
+			q.AddAfter(key, time.Hour+time.Duration((500-i)*(500-i))*time.Second)
+			q.AddWithPriority(key, -(i-300)*(i-300), 2*time.Hour)
+			q.AddWithPriority("now "+key, 7-(i-300)*(i-300), 0)
+		}
+	}
+	q.mu.Lock()
+	if n := q.shards[0].buffer.len(); n != 2*len(keys) {
+		t.Errorf("%d operations are in the buffer", n)
+	}
+	q.mu.Unlock()
+	f.gate.Unlock()
+	flush(t, q)
+	for _, key := range keys {
+		k, err := q.key(within(t, time.Minute), key)
+		if must(t, err); k.State != workqueue.KeyWaiting || time.Until(k.Due) > time.Hour || k.Priority != 0 {
+			t.Errorf("%+v", k)
+		}
+		if k, err = q.key(within(t, time.Minute), "now "+key); err != nil || k.State != workqueue.KeyQueued || k.Priority != 7 {
+			t.Errorf("%+v", k)
+		}
+	}
+	q.AddAfter(keys[0], time.Minute)
+	q.Remove(keys[0])
+	q.AddAfter(keys[0], 2*time.Minute)
+	flush(t, q)
+	if k, err := q.key(within(t, time.Minute), keys[0]); err != nil || time.Until(k.Due) < time.Minute {
+		t.Errorf("after a Remove: %+v, %v", k, err)
+	}
 }
 
 // The causes of a hand-out that was not finished come with the next one, together with those that were added
@@ -180,7 +221,7 @@ func TestCausesCostNothingUnused(t *testing.T) {
 	}
 	commands("ax")
 	before := commands("ax")
-	if with := commands((&op{code: codeAdd, text: "x",
+	if with := commands((&op{code: codeAdd, text: "x", merges: true,
 		causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why",
 			Time: time.Now()})}).encode()); with == before {
 		t.Error("causes need no command")

@@ -120,9 +120,9 @@ func aboutHeld(c code, key handedOut) *op {
 }
 
 // byHolder makes o an operation that the server executes only while the hand-out with that fence lasts, and
-// also if its memory is full. With noFence only the latter.
+// also if its memory is full. With noFence only the latter. Nothing is merged into it.
 func (o *op) byHolder(fence string) *op {
-	o.text, o.fence = string(codeByHolder)+fence+o.text, fence
+	o.text, o.fence, o.merges = string(codeByHolder)+fence+o.encode(), fence, false
 	return o
 }
 
