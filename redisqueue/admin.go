@@ -117,6 +117,15 @@ func (a *Admin) ForgetGivenUpContext(ctx context.Context, keys ...string) (forgo
 	return a.change(ctx, codeForgetGivenUp, keys)
 }
 
+// Release takes keys from the workers that hold them, for instance because their handlers hang, and returns
+// those that were held. They are queued at once, before all others, with their failures and causes. What a
+// former holder says of its key from now on changes nothing, but its handler may still run: its context ends
+// with [ErrReleased] when its replica next calls the server, which is within a third of the lease. That
+// process does not get the key again before its handler has returned. It sends keys as DiscardContext.
+func (a *Admin) Release(ctx context.Context, keys ...string) (released []string, err error) {
+	return a.change(ctx, codeRelease, keys)
+}
+
 // SetAsideKeys returns up to limit strings that could not be decoded, all if limit is not positive, in no
 // order, each once. They stay on the server, and stop nothing, until they are requeued or dropped. It returns
 // an error if the server does not answer or ctx ends, with what it has until then. It reads alone, and works

@@ -254,6 +254,7 @@ func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now t
 	} else {
 		s.session.leaseFrom = b.began
 		s.expireLocked(now)
+		s.freeLocked(r.freed)
 		for _, key := range keys {
 			s.session.lastFence = key.fence // They ascend.
 			s.receiveLocked(key, r.now, now)

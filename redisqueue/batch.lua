@@ -4,7 +4,7 @@
 --
 -- Beside functions and constants, each file has these from the files before it:
 --
---   batch       the arguments; description, keeper, offset, now, nowDigits, leaseClock, isFull, doesChores; and what others change: fence,
+--   batch       the arguments; description, keeper, freed, offset, now, nowDigits, leaseClock, isFull, doesChores; and what others change: fence,
 --               dirty, repaired, meta, leaseEnds, leavesSleepers
 --   states      what the batch changes, until handout writes it; changed, unmatched and results, for reply
 --   notes       hasNotes, false while no key has any
@@ -54,22 +54,26 @@ if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
 --   leaseChecked where the search for sessions without a lease goes on
---   START_FULL_AT, RETRY_FULL_AT: see above
+--   START_FULL_AT, RETRY_FULL_AT: see above                freed:<session>  fences of hand-outs that an operator has ended
 --   ends:<session>  that it is ending: what it leaves behind is no loss
-local NUMBERS = {
-	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls', START_FULL_AT, RETRY_FULL_AT,
-}
-local found, meta = call('HMGET', META, 'description', 'keeper', unpack(NUMBERS)), {}
-local description, keeper = found[1], found[2]
-if description and description ~= DESCRIPTION then
-	return 'REFUSED ' .. description .. ', in the field description of ' .. META
-end
-for i, field in ipairs(NUMBERS) do
-	local n = tonumber(found[i + 2] or 0)
-	if not (n and n >= -FOREVER and n <= FOREVER) then
-		return redis.error_reply('ERR another program has written the field ' .. field .. ' of ' .. META .. ', which must be a number')
+local meta = {} -- its numbers
+local description, keeper, freed
+do
+	local numbers = {
+		'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls', START_FULL_AT, RETRY_FULL_AT,
+	}
+	local found = call('HMGET', META, 'description', 'keeper', 'freed:' .. session, unpack(numbers))
+	description, keeper, freed = found[1], found[2], found[3]
+	if description and description ~= DESCRIPTION then
+		return 'REFUSED ' .. description .. ', in the field description of ' .. META
 	end
-	meta[field] = n
+	for i, field in ipairs(numbers) do
+		local n = tonumber(found[i + 3] or 0)
+		if not (n and n >= -FOREVER and n <= FOREVER) then
+			return redis.error_reply('ERR another program has written the field ' .. field .. ' of ' .. META .. ', which must be a number')
+		end
+		meta[field] = n
+	end
 end
 
 -- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
@@ -122,17 +126,20 @@ end
 -- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. Then all
 -- operations but adds are executed: they take little memory, and Dones free some. To a check a full server is as good as any.
 local leaseEnds = leaseClock + lease
-local write = isCheck and { 'HSETNX', META, 'description', DESCRIPTION } or { 'ZADD', LEASES, whole(leaseEnds), session }
-local firstWrite = redis.pcall(unpack(write))
-local refusal = type(firstWrite) == 'table' and firstWrite.err
-local isFull = refusal and find(refusal, 'OOM', 1, true)
-if refusal and not isFull then
-	return firstWrite
-elseif isCheck then
-	return 'OK'
-elseif isFull then
-	call('HDEL', BATCHES, '') -- deletes nothing, but is a write that can only free memory
-	call('ZADD', LEASES, whole(leaseEnds), session)
+local isFull
+do
+	local write = isCheck and { 'HSETNX', META, 'description', DESCRIPTION } or { 'ZADD', LEASES, whole(leaseEnds), session }
+	local firstWrite = redis.pcall(unpack(write))
+	local refusal = type(firstWrite) == 'table' and firstWrite.err
+	isFull = refusal and find(refusal, 'OOM', 1, true)
+	if refusal and not isFull then
+		return firstWrite
+	elseif isCheck then
+		return 'OK'
+	elseif isFull then
+		call('HDEL', BATCHES, '') -- deletes nothing, but is a write that can only free memory
+		call('ZADD', LEASES, whole(leaseEnds), session)
+	end
 end
 
 -- A batch does the chores of reclaim.lua if it has nothing else to do or must count exactly; a busy replica does them now and then.

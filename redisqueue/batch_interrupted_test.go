@@ -102,7 +102,7 @@ type interruptedCase struct {
 func withFences(ops []string, fences map[string]string) []string {
 	ops = slices.Clone(ops)
 	for i, o := range ops {
-		if strings.ContainsRune("DBUWH", rune(o[0])) {
+		if strings.ContainsRune("DBUWHO", rune(o[0])) {
 			ops[i] = o[:1] + fences[o[1:]] + o[1:]
 		}
 	}

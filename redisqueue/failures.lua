@@ -113,10 +113,7 @@ local function lose(holder, key, state)
 		giveUp(key, losses, 'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
 	elseif losses > 1 then
 		local delay = math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) / 2 * (1 + math.random())
-		keepNotes(key, state)
-		release(holder, key, state)
-		addAfter(key, math.ceil(delay), priorityOf(NEXT_PRIORITY, key)) -- The key keeps it while it waits.
-		setPriority(NEXT_PRIORITY, key, 0)
+		putOff(holder, key, state, math.ceil(delay))
 	else
 		takeBack(holder, key, state)
 	end

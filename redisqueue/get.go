@@ -237,6 +237,8 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 		// Another encoding of a key that a worker has: finish this one, and add the worker's instead.
 		h.shard.addLocked(h.encoded)
 		s.putLocked(aboutHeld(codeDone, key.handedOut))
+	case h.freed:
+		s.putLocked(aboutHeld(codePutOff, key.handedOut)) // The handler hangs: another replica may take the key.
 	default: // An older nextHandOut is void: the server has lost it.
 		if h.nextHandOut == nil {
 			s.session.held++

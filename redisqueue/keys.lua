@@ -63,6 +63,14 @@ local function takeBack(holder, key, state)
 	putBack[key] = true
 end
 
+-- putOff is takeBack for a key that first waits. It keeps its priority while it does.
+local function putOff(holder, key, state, delay)
+	keepNotes(key, state)
+	release(holder, key, state)
+	addAfter(key, delay, priorityOf(NEXT_PRIORITY, key))
+	setPriority(NEXT_PRIORITY, key, 0)
+end
+
 -- behind returns what is in HELD behind all keys of a session.
 local function behind(holder) return sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1) end
 

@@ -45,7 +45,9 @@ type hold[T comparable] struct {
 	handedOut
 	shard *shard[T]
 	began time.Time // when the worker got it
-	lost  bool
+	lost  bool      // the server has the key, or has given it to somebody else
+	why   error     // the cause with which the handler's context ends then
+	freed bool      // it is lost because an operator has released it
 	// handsBack: HandBack was called, so Done gives the key back.
 	handsBack bool
 	added     chan struct{}             // closed when the key is added again; nil before AddedAgain
@@ -67,11 +69,11 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 	}
 	leased, cancel := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.fence))
 	q.mu.Lock()
-	lost := h.lost
+	lost, why := h.lost, h.why
 	h.cancel = append(h.cancel, cancel)
 	q.mu.Unlock()
 	if lost {
-		cancel(leasing.ErrLost)
+		cancel(why)
 	}
 	return leased, func() { cancel(context.Canceled) }
 }
@@ -128,19 +130,43 @@ func (s *shard[T]) loseKeysLocked() {
 		h.nextHandOut = nil
 		delete(s.watched, h.encoded)
 		if !h.lost {
-			h.lost = true
 			lost++
-			for _, cancel := range h.cancel {
-				q.mu.foreign = append(q.mu.foreign, func() { cancel(leasing.ErrLost) })
-			}
-			h.cancel = nil
+			q.loseLocked(h, leasing.ErrLost)
 		}
 	}
 	s.session.held = 0
 	if lost > 0 {
-		q.mu.totals.info.LostLeases += uint64(lost)
 		q.reportLocked("Lost the lease of keys that are being processed",
 			fmt.Errorf("%w (%d keys)", leasing.ErrLost, lost))
+	}
+}
+
+// loseLocked marks a key as lost, and ends its handler's contexts with that cause.
+func (q *Queue[T]) loseLocked(h *hold[T], why error) {
+	h.lost, h.why = true, why
+	q.mu.totals.info.LostLeases++
+	for _, cancel := range h.cancel {
+		q.mu.foreign = append(q.mu.foreign, func() { cancel(why) })
+	}
+	h.cancel = nil
+}
+
+// ErrReleased is the cause with which a handler's context ends when an operator has released its key, see
+// [Admin.Release]. It wraps [leasing.ErrLost].
+var ErrReleased = fmt.Errorf("redisqueue: an operator has released the key: %w", leasing.ErrLost)
+
+// freeLocked notes that an operator has ended the hand-outs with these fences.
+func (s *shard[T]) freeLocked(fences []string) {
+	for _, fence := range fences {
+		for _, h := range s.q.mu.held {
+			if h.shard == s && !h.lost && h.fence == fence {
+				s.q.loseLocked(h, ErrReleased)
+				h.freed = true
+				s.session.held--
+				delete(s.watched, h.encoded)
+				s.q.reportLocked("An operator has released a key that is being processed", ErrReleased)
+			}
+		}
 	}
 }
 

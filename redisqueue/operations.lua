@@ -13,6 +13,8 @@ local SUCCEED = 'g' --           key; FORGET as an answer
 local NUM_REQUEUES = 'n' --      key                                            * the failures, and what is left of the delay
 local DONE = 'D' --              fence, key
 local HAND_BACK = 'B' --         fence, key
+local PUT_OFF = 'O' --           fence, key: HAND_BACK, but the key waits for a second
+local RELEASE = 'r' --           key, which is taken from its holder            *
 local SET_ASIDE = 'U' --         fence, key that the replica cannot decode
 local ADDED_AGAIN = 'W' --       fence, key                                     * 1 if the key was added, and not quietly, meanwhile
 local DISCARD = 'x' --           key                                            *
@@ -102,6 +104,22 @@ for i, code in ipairs(codes) do
 		end
 	elseif code == HAND_BACK then
 		if isItsHolder then takeBack(session, key, state) end
+	elseif code == PUT_OFF then
+		if isItsHolder then putOff(session, key, state, 1000000) end
+	elseif code == RELEASE then -- The holder hears of it with its next batch. What it says of the key until then comes too late.
+		raiseErrorsNow()
+		local isThere = isHeld(state)
+		if isThere then
+			local holder, fence = holderOf(state), fenceOf(state)
+			call('HSET', META, 'freed:' .. holder, (call('HGET', META, 'freed:' .. holder) or '') .. fence)
+			wake(holder)
+			if isAnswered(state) then
+				release(holder, key, state, true)
+			else
+				takeBack(holder, key, state)
+			end
+		end
+		answer(isThere and 1 or 0)
 	elseif code == SET_ASIDE then
 		if isItsHolder then
 			forgetNextNotes(key)

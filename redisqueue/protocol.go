@@ -4,6 +4,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,6 +84,8 @@ const (
 	codeNumRequeues     code = 'n'
 	codeDone            code = 'D'
 	codeHandBack        code = 'B'
+	codePutOff          code = 'O'
+	codeRelease         code = 'r'
 	codeSetAside        code = 'U'
 	codeAddedAgain      code = 'W'
 	codeDiscard         code = 'x'
@@ -162,6 +165,7 @@ type reply struct {
 	changed, unmatched int
 	callIn             time.Duration // when the replica should call, although nothing wakes it, or negative
 	keys               []handedOut
+	freed              []string // fences of hand-outs that an operator has ended, see Admin.Release
 	answers            []answer
 }
 
@@ -201,7 +205,8 @@ type handedOut struct {
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
 // parseReply parses what batch.lua has returned. The results behind the numbers begin with n (an answer to an
-// operation), k (a key that was handed out) or p (when and by whom the queue was paused).
+// operation), k (a key that was handed out), f (fences of hand-outs that an operator has ended) or p (when and by
+// whom the queue was paused).
 func parseReply(text string) (*reply, error) {
 	first, rest, _ := strings.Cut(text, " ")
 	p, r := parser{rest: rest}, &reply{status: first, full: first == "FULL" || rest == "FULL"}
@@ -249,6 +254,10 @@ func parseReply(text string) (*reply, error) {
 			causes := int(p.number())
 			key.encoded, key.causes = p.take(n), p.take(causes)
 			r.keys = append(r.keys, key)
+		case "f":
+			for fence := range slices.Chunk([]byte(p.take(int(p.number()))), 16) {
+				r.freed = append(r.freed, string(fence))
+			}
 		case "p":
 			at, by := parsePausedBy(p.take(int(p.number())))
 			c.PausedSince, c.PausedBy = time.Now().Add(-fromMicros(r.now-at)), by

@@ -39,7 +39,7 @@ local function doChores()
 		end
 		call('ZREM', LEASES, dead)
 		call('SREM', SLEEPERS, dead)
-		call('HDEL', META, 'name:' .. dead, 'ends:' .. dead)
+		call('HDEL', META, 'name:' .. dead, 'ends:' .. dead, 'freed:' .. dead)
 		call('ZADD', GONE, whole(leaseClock + math.max(10 * lease, 3600000000)), dead)
 		local lastSeq = string.match(lastBatch, '^%d+')
 		if lastSeq then

@@ -79,6 +79,11 @@ if allCounts then
 	end
 end
 
+if freed then
+	results[#results + 1] = 'f' .. #freed .. ' ' .. freed
+	call('HDEL', META, 'freed:' .. session)
+end
+
 -- parseReply in protocol.go reads the same in this order.
 local pauseLeft = isPaused and meta.pausedUntil - now or 0
 if meta.pausedUntil == FOREVER then pauseLeft = -1 end -- no end

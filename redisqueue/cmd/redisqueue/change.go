@@ -14,7 +14,7 @@ import (
 // report is what a command has done, as JSON has it. What is null is not known, or not about this command.
 type report struct {
 	Complete bool   `json:"complete"` // if not, the numbers are what is known to be done; it may be more
-	InQueue  *int   `json:"in_queue"` // what rm has removed from there, or add put there
+	InQueue  *int   `json:"in_queue"` // what rm has removed from there, or add and release put there
 	GivenUp  *int   `json:"given_up"`
 	SetAside *int   `json:"set_aside"`
 	Absent   []text `json:"absent"`
@@ -80,6 +80,11 @@ func (c *command) remove(ctx context.Context, keys []string) error {
 	// DiscardContext comes last: it also forgets that a key was given up, and does not say so.
 	return c.change(ctx, "removed", &r, keys, step{c.queue.ForgetGivenUpContext, &r.GivenUp, ""},
 		step{c.queue.DropSetAside, &r.SetAside, ""}, step{c.queue.DiscardContext, &r.InQueue, ""})
+}
+
+func (c *command) release(ctx context.Context, keys []string) error {
+	var r report
+	return c.change(ctx, "released", &r, keys, step{c.queue.Release, &r.InQueue, ""})
 }
 
 // change makes all steps. args are keys or, with -all, the lists that are meant; none means all of these.

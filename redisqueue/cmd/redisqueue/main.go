@@ -34,6 +34,7 @@ Usage: redisqueue [flags] COMMAND [arguments]
   drop KEY...      forgets that keys were given up or set aside; -all, as for retry, needs -yes
   rm KEY...        removes keys from the queue and from what was given up or set aside; a worker that
                    holds one finishes it
+  release KEY...   takes keys from workers that hang: others get them, and late answers change nothing
   pause, resume    whether any replica gets keys; pause -for 1h ends by itself
   purge            deletes the queue with all its keys (needs -yes)
 
@@ -190,17 +191,18 @@ var commands = map[string]struct {
 	needs string
 	do    func(c *command, ctx context.Context, args []string) error
 }{
-	"queues": {"", nil}, // It needs no queue: see run.
-	"stats":  {"", (*command).stats},
-	"ls":     {"states, or nothing", (*command).list},
-	"show":   {"one key", (*command).show},
-	"add":    {keys, (*command).add},
-	"retry":  {keysOrAll, (*command).retry},
-	"drop":   {keysOrAll, (*command).drop},
-	"rm":     {keys, (*command).remove},
-	"pause":  {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, true) }},
-	"resume": {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, false) }},
-	"purge":  {"", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},
+	"queues":  {"", nil}, // It needs no queue: see run.
+	"stats":   {"", (*command).stats},
+	"ls":      {"states, or nothing", (*command).list},
+	"show":    {"one key", (*command).show},
+	"add":     {keys, (*command).add},
+	"retry":   {keysOrAll, (*command).retry},
+	"drop":    {keysOrAll, (*command).drop},
+	"rm":      {keys, (*command).remove},
+	"release": {keys, (*command).release},
+	"pause":   {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, true) }},
+	"resume":  {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, false) }},
+	"purge":   {"", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},
 }
 
 // check returns an error for what -h would have prevented.

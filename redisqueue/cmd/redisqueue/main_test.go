@@ -374,6 +374,21 @@ func TestAdd(t *testing.T) {
 	q.Done(order{"a", 1})
 }
 
+// A key of a worker that hangs is taken from it.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	q := newQueue(t, server.client, redisqueue.Config[string]{})
+	command := queueAt(t, server.addr)
+	must(t, q.AddContext(t.Context(), "x"))
+	key, err := q.GetContext(t.Context())
+	must(t, err)
+	command("release", "x").prints(t, "released: 1 in the queue")
+	command("stats").prints(t, "queued      1", "processing  0")
+	command("release", "x").fails(t, 1, "there is no such key: x")
+	q.Done(key)
+}
+
 // 40 calls print nothing but the answer: the client is not closed while the queue still uses it.
 func TestNoNoise(t *testing.T) {
 	t.Parallel()
