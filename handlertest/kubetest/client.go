@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,19 +35,26 @@ type kubeClient struct {
 
 func (k *kubeClient) Scheme() *runtime.Scheme { return k.cluster.scheme }
 
-func (k *kubeClient) RESTMapper() meta.RESTMapper {
-	mapper := meta.NewDefaultRESTMapper(k.cluster.scheme.PrioritizedVersionsAllGroups())
-	for kind := range k.cluster.scheme.AllKnownTypes() {
-		mapper.Add(kind, meta.RESTScopeNamespace)
-	}
-	return mapper
-}
+func (k *kubeClient) RESTMapper() meta.RESTMapper { return k.cluster.mapper() }
 
 func (k *kubeClient) GroupVersionKindFor(o runtime.Object) (schema.GroupVersionKind, error) {
 	return apiutil.GVKForObject(o, k.cluster.scheme)
 }
 
-func (k *kubeClient) IsObjectNamespaced(runtime.Object) (bool, error) { return true, nil }
+func (k *kubeClient) IsObjectNamespaced(o runtime.Object) (bool, error) {
+	kind, err := k.GroupVersionKindFor(o)
+	k.cluster.mu.Lock()
+	defer k.cluster.mu.Unlock()
+	return !k.cluster.isGlobal(kind), err
+}
+
+// past returns the client that reads past the cache if that is how a manager's client reads such an object.
+func (k *kubeClient) past(o runtime.Object) *kubeClient {
+	if _, ok := o.(runtime.Unstructured); ok && k.cached {
+		return &kubeClient{cluster: k.cluster, manager: k.manager}
+	}
+	return k
+}
 
 // read calls do at once, or when the time of a call has passed.
 func (k *kubeClient) read(ctx context.Context, do func() error) error {
@@ -81,28 +90,42 @@ func (k *kubeClient) Get(ctx context.Context, key client.ObjectKey, into client.
 	if err != nil {
 		return err
 	}
+	k = k.past(into)
 	return k.read(ctx, func() error {
 		o := k.objects(kind)[key]
 		if o == nil {
 			return apierrors.NewNotFound(resource(kind), key.Name)
 		}
-		return k.copyInto(into, o, kind)
+		return k.answer(into, o, kind)
 	})
 }
 
+// answer makes into what a call returns of o. An API server's answer to a typed client does not name the kind
+// of an object; a cache does.
+func (k *kubeClient) answer(into, o client.Object, kind schema.GroupVersionKind) error {
+	err := k.cluster.copyInto(into, o, kind)
+	switch into.(type) {
+	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
+	default:
+		if !k.cached {
+			into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		}
+	}
+	return err
+}
+
 // copyInto makes into a copy of o, which may be of another type.
-func (k *kubeClient) copyInto(into, o client.Object, kind schema.GroupVersionKind) error {
+func (c *Cluster) copyInto(into, o client.Object, kind schema.GroupVersionKind) error {
 	if reflect.TypeOf(into) == reflect.TypeOf(o) {
 		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(o.DeepCopyObject()).Elem())
 		return nil
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	content, err := contentOf(o)
 	if err != nil {
 		return err
 	}
-	into.GetObjectKind().SetGroupVersionKind(kind)
 	if u, ok := into.(*unstructured.Unstructured); ok {
-		u.Object = runtime.DeepCopyJSON(content)
+		u.Object = content
 		u.SetGroupVersionKind(kind)
 		return nil
 	}
@@ -110,8 +133,9 @@ func (k *kubeClient) copyInto(into, o client.Object, kind schema.GroupVersionKin
 		content = map[string]any{"metadata": content["metadata"]}
 	}
 	reflect.ValueOf(into).Elem().SetZero()
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
 	into.GetObjectKind().SetGroupVersionKind(kind)
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
+	return err
 }
 
 func (k *kubeClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
@@ -122,24 +146,51 @@ func (k *kubeClient) List(ctx context.Context, list client.ObjectList, opts ...c
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
 	var o client.ListOptions
 	o.ApplyOptions(opts)
+	k = k.past(list)
 	return k.read(ctx, func() error {
 		var items []runtime.Object
-		for _, each := range sorted(k.objects(kind)) {
+		after, left := o.Continue, int64(0)
+		for _, each := range k.inOrder(kind) {
 			ok, err := k.matches(kind, each, o)
 			if err != nil {
 				return err
 			}
-			if ok {
-				item, err := k.item(list, each, kind)
-				if err != nil {
-					return err
-				}
-				items = append(items, item)
+			name := each.GetNamespace() + "/" + each.GetName()
+			if !ok || after != "" && name <= after {
+				continue
+			}
+			if o.Limit > 0 && int64(len(items)) == o.Limit {
+				left++
+				continue
+			}
+			item, err := k.item(list, each, kind)
+			if err != nil {
+				return err
+			}
+			if items = append(items, item); o.Limit > 0 {
+				o.Continue = name
 			}
 		}
 		list.SetResourceVersion(fmt.Sprint(k.cluster.version))
+		list.SetContinue("")
+		list.SetRemainingItemCount(nil)
+		if left > 0 && !k.cached {
+			list.SetContinue(o.Continue)
+			list.SetRemainingItemCount(&left)
+		}
 		return meta.SetList(list, items)
 	})
+}
+
+// inOrder returns the objects of a kind in the order in which a list has them: that of an API server or, for
+// a cache, another one each time that something has changed.
+func (k *kubeClient) inOrder(kind schema.GroupVersionKind) []client.Object {
+	all := sorted(k.objects(kind))
+	if k.cached {
+		r := rand.New(rand.NewPCG(uint64(k.manager.shown[kind]), uint64(len(all))))
+		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	}
+	return all
 }
 
 // item returns a copy of o of the type that list has.
@@ -152,9 +203,9 @@ func (k *kubeClient) item(list client.ObjectList, o client.Object,
 	case *metav1.PartialObjectMetadataList:
 		into = &metav1.PartialObjectMetadata{}
 	default:
-		return o.DeepCopyObject().(client.Object), nil
+		into = reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
 	}
-	return into, k.copyInto(into, o, kind)
+	return into, k.answer(into, o, kind)
 }
 
 // matches reports whether o is one of those that are listed. A field needs an index in a cache; in the truth
@@ -197,159 +248,7 @@ func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object,
 	case r.Field == "metadata.namespace":
 		return []string{o.GetNamespace()}, nil
 	}
-	return nil, fmt.Errorf("kubetest: an index with the name field:%s does not exist",
-		r.Field)
+	return nil, fmt.Errorf("kubetest: an index with the name field:%s does not exist", r.Field)
 }
 
-// write calls do, which changes the truth, when the time of a call has passed. If it is for one version,
-// somebody may have written before.
-func (k *kubeClient) write(ctx context.Context, verb string, o client.Object, oneVersion bool,
-	do func(kind schema.GroupVersionKind) error) error {
-	kind, err := k.GroupVersionKindFor(o)
-	if err != nil {
-		return err
-	}
-	what := verb + " " + k.cluster.text(kind, o)
-	locked := func() error {
-		k.cluster.mu.Lock()
-		defer k.cluster.mu.Unlock()
-		if k.manager != nil && oneVersion && k.manager.Process.Conflict(ctx, what) {
-			k.cluster.touch(kind, client.ObjectKeyFromObject(o))
-		}
-		return do(kind)
-	}
-	if k.manager != nil {
-		return k.failed(k.manager.Process.Write(ctx, what, locked))
-	}
-	err = locked()
-	if errors.Is(err, handlertest.ErrUnchanged) {
-		return nil
-	}
-	if err == nil {
-		k.cluster.tell("somebody: %s", what)
-	}
-	return err
-}
-
-func (k *kubeClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	var options client.CreateOptions
-	options.ApplyOptions(opts)
-	return k.write(ctx, "creates", o, false, func(kind schema.GroupVersionKind) error {
-		if len(options.DryRun) > 0 {
-			return handlertest.ErrUnchanged
-		}
-		created, err := k.cluster.create(kind, o)
-		if err != nil {
-			return err
-		}
-		return k.copyInto(o, created, kind)
-	})
-}
-
-func (k *kubeClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	var options client.UpdateOptions
-	options.ApplyOptions(opts)
-	return k.update(ctx, o, len(options.DryRun) > 0, false)
-}
-
-func (k *kubeClient) update(ctx context.Context, o client.Object, dryRun, status bool) error {
-	verb := "updates"
-	if status {
-		verb = "updates the status of"
-	}
-	return k.write(ctx, verb, o, o.GetResourceVersion() != "", func(kind schema.GroupVersionKind) error {
-		old, err := k.cluster.get(kind, client.ObjectKeyFromObject(o))
-		if err != nil || dryRun {
-			return err
-		}
-		updated, err := k.cluster.update(kind, old, o, status)
-		if err != nil && !errors.Is(err, handlertest.ErrUnchanged) {
-			return err
-		}
-		return errors.Join(k.copyInto(o, updated, kind), err)
-	})
-}
-
-func (k *kubeClient) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	var options client.DeleteOptions
-	options.ApplyOptions(opts)
-	p := options.Preconditions
-	return k.write(ctx, "deletes", o, p != nil && p.ResourceVersion != nil,
-		func(kind schema.GroupVersionKind) error {
-			old, err := k.cluster.get(kind, client.ObjectKeyFromObject(o))
-			if err != nil || len(options.DryRun) > 0 {
-				return err
-			}
-			if p != nil && (p.UID != nil && *p.UID != old.GetUID() || p.ResourceVersion != nil &&
-				*p.ResourceVersion != old.GetResourceVersion()) {
-				return conflict(kind, o.GetName())
-			}
-			orphan := options.PropagationPolicy != nil && *options.PropagationPolicy == metav1.DeletePropagationOrphan
-			return k.cluster.remove(kind, old, orphan)
-		})
-}
-
-func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object,
-	opts ...client.DeleteAllOfOption) error {
-	var options client.DeleteAllOfOptions
-	options.ApplyOptions(opts)
-	return k.write(ctx, "deletes all", o, false, func(kind schema.GroupVersionKind) error {
-		changed := error(handlertest.ErrUnchanged)
-		for _, each := range sorted(k.cluster.truth[kind]) {
-			ok, err := k.matches(kind, each, options.ListOptions)
-			if ok && err == nil {
-				err = k.cluster.remove(kind, each, false)
-			}
-			switch {
-			case err == nil && ok:
-				changed = nil
-			case err != nil && !errors.Is(err, handlertest.ErrUnchanged):
-				return err
-			}
-		}
-		return changed
-	})
-}
-
-func (k *kubeClient) Status() client.SubResourceWriter { return k.SubResource("status") }
-
-func (k *kubeClient) SubResource(name string) client.SubResourceClient {
-	return subresource{client: k, name: name}
-}
-
-// subresource is the status of objects; others are not known.
-type subresource struct {
-	client.SubResourceClient // nil: other methods panic
-	client                   *kubeClient
-	name                     string
-}
-
-func (s subresource) check() error {
-	if s.name != "status" {
-		return fmt.Errorf("kubetest: the cluster has no subresource %s, but only status", s.name)
-	}
-	return nil
-}
-
-func (s subresource) Update(ctx context.Context, o client.Object,
-	opts ...client.SubResourceUpdateOption) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	var options client.SubResourceUpdateOptions
-	options.ApplyOptions(opts)
-	if options.SubResourceBody != nil {
-		o = options.SubResourceBody
-	}
-	return s.client.update(ctx, o, len(options.DryRun) > 0, true)
-}
-
-func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch,
-	opts ...client.SubResourcePatchOption) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	var options client.SubResourcePatchOptions
-	options.ApplyOptions(opts)
-	return s.client.patch(ctx, o, patch, options.PatchOptions, true)
-}
+func labelsOf(o client.Object) labels.Set { return o.GetLabels() }

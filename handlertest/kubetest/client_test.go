@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -32,19 +33,19 @@ func others(t *testing.T, now func(ctx context.Context, cluster *kubetest.Cluste
 	kubetest.Converges(t, func(s *kubetest.Scenario) {
 		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		cluster.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d",
-			Name: "keeps the reconciler busy"}})
+			Name: "keeps-it-busy"}})
 		s.At(time.Millisecond, func() { now(context.Background(), cluster, cluster.Others()) })
 		if later != nil {
 			s.At(time.Second, func() { later(cluster.Others()) })
 		}
-		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-			m.For(&corev1.ConfigMap{})
-			return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result,
-				error) {
-				return reconcile.Result{}, nil
-			})
+		cluster.Start(func(m *kubetest.Manager) error {
+			return builder.ControllerManagedBy(m).For(&corev1.ConfigMap{}).Complete(reconcile.Func(nothing))
 		})
 	})
+}
+
+func nothing(context.Context, reconcile.Request) (reconcile.Result, error) {
+	return reconcile.Result{}, nil
 }
 
 func meta(name string, finalizers ...string) metav1.ObjectMeta {
@@ -112,7 +113,7 @@ func TestFinalizers(t *testing.T) {
 			t.Fatalf("%v, %+v", err, pod)
 		}
 		more := pod.DeepCopy()
-		if more.Finalizers = append(more.Finalizers, "x/3"); !apierrors.IsForbidden(c.Update(ctx, more)) {
+		if more.Finalizers = append(more.Finalizers, "x/3"); !apierrors.IsInvalid(c.Update(ctx, more)) {
 			t.Error("a finalizer was added to an object that is being deleted")
 		}
 		before := client.MergeFrom(pod.DeepCopy())
@@ -259,15 +260,14 @@ func TestClientOfProcess(t *testing.T) {
 	kubetest.Converges(t, func(s *kubetest.Scenario) {
 		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		cluster.Create(replicaSet(1))
-		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-			m.For(&appsv1.ReplicaSet{})
-			return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		cluster.Start(func(m *kubetest.Manager) error {
+			r := func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 				var set, cached appsv1.ReplicaSet
-				err := m.APIReader.Get(ctx, request.NamespacedName, &set)
+				err := m.GetAPIReader().Get(ctx, request.NamespacedName, &set)
 				if err == nil && set.Status.Replicas == 0 {
 					set.Status.Replicas = 1
-					if err = m.Client.Status().Update(ctx, &set); err == nil {
-						if err = m.Client.Get(ctx, request.NamespacedName, &cached); cached.Status.Replicas == 0 {
+					if err = m.GetClient().Status().Update(ctx, &set); err == nil {
+						if err = m.GetClient().Get(ctx, request.NamespacedName, &cached); cached.Status.Replicas == 0 {
 							seen["the cache lags"]++
 						}
 					}
@@ -279,7 +279,8 @@ func TestClientOfProcess(t *testing.T) {
 					}
 				}
 				return reconcile.Result{}, err
-			})
+			}
+			return builder.ControllerManagedBy(m).For(&appsv1.ReplicaSet{}).Complete(reconcile.Func(r))
 		})
 	})
 	for _, what := range []string{"the cache lags", "timeout", "conflict"} {

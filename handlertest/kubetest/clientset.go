@@ -78,7 +78,11 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		return k.listFor(ctx, kind, a)
 	case clienttesting.UpdateActionImpl: // Before creates: it is one, too.
 		o = a.Object.(client.Object)
-		return o, k.update(ctx, o, false, status)
+		h := k.how("updates", a.UpdateOptions.DryRun, a.UpdateOptions.FieldManager)
+		if h.status = status; status {
+			h.verb += " the status of"
+		}
+		return o, k.update(ctx, o, h)
 	case clienttesting.CreateActionImpl:
 		o = a.Object.(client.Object)
 		o.SetNamespace(a.GetNamespace())
@@ -86,8 +90,8 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		err := k.Create(ctx, o)
 		if err == nil && k.manager == nil && k.cluster.hasStatus(o) {
 			given.SetName(o.GetName())
-			given.SetResourceVersion("")
-			err = k.update(ctx, given, false, true)
+			given.SetResourceVersion(o.GetResourceVersion())
+			err = k.Status().Update(ctx, given)
 			o = given
 		}
 		return o, err

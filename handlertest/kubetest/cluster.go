@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -30,10 +32,17 @@ type Cluster struct {
 	// is created, new when it is gone. It counts, or refuses a change as an admission webhook does, by an
 	// error, which is what the caller gets.
 	OnChange func(old, new client.Object) error
+	// Default, if set, is called with each object that is about to be created or updated, and sets defaults, as an
+	// API server does: without them, a reconciler that compares what it wants with what there is writes only once.
+	Default func(o client.Object)
+	// Types is how Apply merges kinds that are not Kubernetes' own. Nil means that each list is one value, but for
+	// finalizers, owner references and the conditions of a status.
+	Types managedfields.TypeConverter
 
 	scheme   *runtime.Scheme
 	scenario *Scenario // nil if its keys are no requests
 	tell     func(format string, args ...any)
+	changed  func()
 	at       func(after time.Duration, do func())
 	began    time.Time
 
@@ -41,12 +50,15 @@ type Cluster struct {
 	mu       sync.Mutex
 	truth    map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
 	version  int
-	uids     map[types.UID]bool                       // of what exists
-	global   map[schema.GroupVersionKind]bool         // kinds whose objects are in no namespace
-	managers []*Manager                               // of the processes that have not crashed
-	watchers []*watcher                               // of clientsets
-	log      []logged                                 // all changes, for them
-	fields   map[types.UID]map[string]map[string]bool // the fields that each owner has applied
+	uids     map[types.UID]bool               // of what exists
+	global   map[schema.GroupVersionKind]bool // kinds whose objects are in no namespace
+	managers []*Manager                       // of the processes that have not crashed
+	watchers []*watcher                       // of clientsets
+	log      []logged                         // all changes, for them
+	dry      bool                             // a dry run: nothing changes
+	// What the garbage collector has in mind, and how often it has met each name.
+	collecting map[types.UID]bool
+	met        map[string]int
 }
 
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
@@ -55,8 +67,8 @@ func NewCluster[K comparable](s *handlertest.Scenario[K], scheme *runtime.Scheme
 	return &Cluster{scheme: scheme, scenario: scenario, tell: s.Tell, at: s.At, began: time.Now(),
 		uids:   make(map[types.UID]bool),
 		truth:  make(map[schema.GroupVersionKind]map[types.NamespacedName]client.Object),
-		global: make(map[schema.GroupVersionKind]bool),
-		fields: make(map[types.UID]map[string]map[string]bool)}
+		global: make(map[schema.GroupVersionKind]bool), changed: s.Changed,
+		collecting: make(map[types.UID]bool), met: make(map[string]int)}
 }
 
 // Others returns the client of somebody else, for Scenario.At, Sometime, Check, Always and Measure: its calls
@@ -70,7 +82,8 @@ func (c *Cluster) Create(o client.Object) {
 	status := o.DeepCopyObject().(client.Object)
 	must(c.Others().Create(background, o))
 	if c.hasStatus(o) {
-		status.SetResourceVersion("")
+		status.SetName(o.GetName())
+		status.SetResourceVersion(o.GetResourceVersion())
 		must(c.Others().Status().Update(background, status))
 	}
 }
@@ -94,7 +107,7 @@ func Change[T client.Object](c *Cluster, o T, change func(o T)) {
 	status := now.DeepCopyObject().(T)
 	must(c.Others().Update(background, now))
 	if c.hasStatus(now) {
-		status.SetResourceVersion("")
+		status.SetResourceVersion(now.GetResourceVersion())
 		must(client.IgnoreNotFound(c.Others().Status().Update(background, status)))
 	}
 }
@@ -157,8 +170,9 @@ func conflict(kind schema.GroupVersionKind, name string) error {
 	return apierrors.NewConflict(resource(kind), name, errors.New("the object has been modified"))
 }
 
-// create makes o an object of the truth, and returns it as it is there.
-func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object) (client.Object, error) {
+// create makes o an object of the truth, and returns it as it is there. Without an owner, its fields have
+// theirs already.
+func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object, owner string) (client.Object, error) {
 	if o.GetResourceVersion() != "" {
 		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
@@ -166,38 +180,60 @@ func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object) (client.
 	if err != nil {
 		return nil, err
 	}
-	if o.GetName() == "" {
-		o.SetName(o.GetGenerateName() + strconv.Itoa(c.version+1))
+	if base := o.GetGenerateName(); o.GetName() == "" && base != "" {
+		o.SetName(base[:min(len(base), 58)] + strconv.Itoa(c.version+1))
 	}
 	if _, err := c.get(kind, client.ObjectKeyFromObject(o)); err == nil {
 		return nil, apierrors.NewAlreadyExists(resource(kind), o.GetName())
 	}
 	o.SetUID(types.UID("uid-" + strconv.Itoa(c.version+1)))
-	o.SetGeneration(1)
-	c.global[kind] = o.GetNamespace() == ""
+	if o.SetGeneration(0); hasGeneration(kind) {
+		o.SetGeneration(1)
+	}
 	o.SetCreationTimestamp(metav1.Time{Time: time.Now().Truncate(time.Second)})
 	o.SetDeletionTimestamp(nil)
+	if c.Default != nil {
+		c.Default(o)
+	}
+	if err := c.valid(kind, nil, o); err != nil {
+		return nil, err
+	}
+	if owner != "" {
+		content, err := contentOf(o)
+		if err != nil {
+			return nil, err
+		}
+		if o, err = c.fromContent(kind, c.manage(kind, nil, content, false, owner)); err != nil {
+			return nil, err
+		}
+	}
+	c.global[kind] = o.GetNamespace() == ""
 	return o, c.put(kind, nil, o)
 }
 
 // update makes o the truth, or only its status if it is one. The old object is that of the truth.
-func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object,
-	status bool) (client.Object, error) {
-	if v := o.GetResourceVersion(); v != "" && v != old.GetResourceVersion() || o.GetUID() != "" &&
-		o.GetUID() != old.GetUID() {
+func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, h how) (client.Object, error) {
+	switch v := o.GetResourceVersion(); {
+	case v == "" && (!isKubernetes(kind) || kind.Group == "coordination.k8s.io"):
+		return nil, apierrors.NewInvalid(kind.GroupKind(), o.GetName(), field.ErrorList{field.Invalid(
+			field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+	case v != "" && v != old.GetResourceVersion(), o.GetUID() != "" && o.GetUID() != old.GetUID():
 		return nil, conflict(kind, o.GetName())
 	}
-	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old)
+	before, err := contentOf(old)
 	if err != nil {
 		return nil, err
 	}
 	now, err := c.typed(kind, o, func(content map[string]any) map[string]any {
 		switch {
-		case status:
+		case h.status:
 			whole := runtime.DeepCopyJSON(before)
 			delete(whole, "status")
 			if value, ok := content["status"]; ok {
 				whole["status"] = value
+			}
+			if fields, ok, _ := unstructured.NestedFieldCopy(content, "metadata", "managedFields"); ok {
+				_ = unstructured.SetNestedField(whole, fields, "metadata", "managedFields")
 			}
 			return whole
 		case !c.hasStatus(old):
@@ -216,31 +252,41 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object,
 	now.SetUID(old.GetUID())
 	now.SetGeneration(old.GetGeneration())
 	now.SetGenerateName(old.GetGenerateName())
-	now.SetCreationTimestamp(old.GetCreationTimestamp())
 	now.SetDeletionTimestamp(old.GetDeletionTimestamp())
-	after, err := runtime.DefaultUnstructuredConverter.ToUnstructured(now)
+	now.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	if created := now.GetCreationTimestamp(); created.IsZero() {
+		now.SetCreationTimestamp(old.GetCreationTimestamp())
+	}
+	if c.Default != nil {
+		c.Default(now)
+	}
+	if err := c.valid(kind, old, now); err != nil {
+		return nil, err
+	}
+	after, err := contentOf(now)
 	if err != nil {
 		return nil, err
 	}
-	if reflect.DeepEqual(before, after) {
+	if h.owner != "" {
+		if now, err = c.fromContent(kind, c.manage(kind, before, after, h.status, h.owner)); err != nil {
+			return nil, err
+		}
+	}
+	fields := now.GetManagedFields()
+	for _, content := range []map[string]any{before, after} {
+		unstructured.RemoveNestedField(content, "metadata", "managedFields")
+	}
+	if sameFields(old.GetManagedFields(), fields) && reflect.DeepEqual(before, after) {
 		return old, handlertest.ErrUnchanged
 	}
-	if old.GetDeletionTimestamp() != nil {
-		for _, f := range now.GetFinalizers() {
-			if !slices.Contains(old.GetFinalizers(), f) {
-				return nil, apierrors.NewForbidden(resource(kind), o.GetName(),
-					fmt.Errorf("no new finalizers can be added if the object is being deleted"))
-			}
-		}
-		if len(now.GetFinalizers()) == 0 {
-			return now, c.put(kind, old, nil)
-		}
+	if old.GetDeletionTimestamp() != nil && len(now.GetFinalizers()) == 0 {
+		return now, c.put(kind, old, nil)
 	}
 	for _, content := range []map[string]any{before, after} {
 		delete(content, "metadata")
 		delete(content, "status")
 	}
-	if !reflect.DeepEqual(before, after) {
+	if hasGeneration(kind) && !reflect.DeepEqual(before, after) {
 		now.SetGeneration(old.GetGeneration() + 1)
 	}
 	return now, c.put(kind, old, now)
@@ -258,36 +304,65 @@ func (c *Cluster) typed(kind schema.GroupVersionKind, o client.Object,
 			return content
 		}
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	content, err := contentOf(o)
 	if err != nil {
 		return nil, err
 	}
-	return c.fromContent(kind, edit(runtime.DeepCopyJSON(content)))
+	return c.fromContent(kind, edit(content))
+}
+
+// contentOf returns the content of an object, which shares nothing with it.
+func contentOf(o client.Object) (map[string]any, error) {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return runtime.DeepCopyJSON(u.Object), nil
+	}
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 }
 
 func (c *Cluster) fromContent(kind schema.GroupVersionKind, content map[string]any) (client.Object, error) {
-	var typed client.Object = &unstructured.Unstructured{}
-	if known, err := c.scheme.New(kind); err == nil {
-		typed = known.(client.Object)
+	known, err := c.scheme.New(kind)
+	if err != nil {
+		u := &unstructured.Unstructured{Object: content}
+		u.SetGroupVersionKind(kind)
+		return u, nil
 	}
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, typed)
+	typed := known.(client.Object)
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(content, typed)
 	typed.GetObjectKind().SetGroupVersionKind(kind)
 	return typed, err
 }
 
-// remove deletes old from the truth, or marks it if it has finalizers.
-func (c *Cluster) remove(kind schema.GroupVersionKind, old client.Object, orphan bool) error {
-	if len(old.GetFinalizers()) == 0 {
-		if orphan {
-			c.orphan(old.GetUID())
+// remove deletes old from the truth, or marks it if it has finalizers, as it gets from the policy.
+func (c *Cluster) remove(kind schema.GroupVersionKind, old client.Object,
+	policy *metav1.DeletionPropagation) error {
+	finalizers := slices.Clone(old.GetFinalizers())
+	with := func(f string) {
+		if !slices.Contains(finalizers, f) {
+			finalizers = append(finalizers, f)
 		}
+	}
+	switch {
+	case policy == nil:
+	case *policy == metav1.DeletePropagationOrphan:
+		with(metav1.FinalizerOrphanDependents)
+	case *policy == metav1.DeletePropagationForeground:
+		with(metav1.FinalizerDeleteDependents)
+	}
+	if len(finalizers) == 0 {
 		return c.put(kind, old, nil)
 	}
-	if old.GetDeletionTimestamp() != nil {
+	if old.GetDeletionTimestamp() != nil && len(finalizers) == len(old.GetFinalizers()) {
 		return handlertest.ErrUnchanged
 	}
 	marked := old.DeepCopyObject().(client.Object)
-	marked.SetDeletionTimestamp(&metav1.Time{Time: time.Now().Truncate(time.Second)})
+	marked.SetFinalizers(finalizers)
+	if old.GetDeletionTimestamp() == nil {
+		marked.SetDeletionTimestamp(&metav1.Time{Time: time.Now().Truncate(time.Second)})
+		marked.SetDeletionGracePeriodSeconds(new(int64))
+		if g := old.GetGeneration(); g > 0 { // So that GenerationChangedPredicate lets the deletion pass.
+			marked.SetGeneration(g + 1)
+		}
+	}
 	return c.put(kind, old, marked)
 }
 
@@ -310,6 +385,9 @@ func (c *Cluster) put(kind schema.GroupVersionKind, old, now client.Object) erro
 			return err
 		}
 	}
+	if c.dry {
+		return nil
+	}
 	c.version++
 	if c.truth[kind] == nil {
 		c.truth[kind] = make(map[types.NamespacedName]client.Object)
@@ -317,17 +395,16 @@ func (c *Cluster) put(kind schema.GroupVersionKind, old, now client.Object) erro
 	if now == nil {
 		delete(c.truth[kind], client.ObjectKeyFromObject(old))
 		delete(c.uids, old.GetUID())
-		delete(c.fields, old.GetUID())
-		c.collectLater()
 	} else {
 		now.SetResourceVersion(strconv.Itoa(c.version))
 		c.truth[kind][client.ObjectKeyFromObject(now)] = now
 		c.uids[now.GetUID()] = true
-		if old == nil && len(now.GetOwnerReferences()) > 0 {
-			c.collectLater()
-		}
+	}
+	if now == nil || now.GetDeletionTimestamp() != nil || old == nil && len(now.GetOwnerReferences()) > 0 {
+		c.collectLater()
 	}
 	c.show(kind, old, now)
+	c.changed()
 	return nil
 }
 

@@ -7,25 +7,30 @@
 //			cluster := kubetest.NewCluster(s, scheme)
 //			web := metav1.ObjectMeta{Namespace: "d", Name: "a"}
 //			cluster.Create(&Web{ObjectMeta: web, Spec: WebSpec{Replicas: 2}})
-//			cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-//				m.For(&Web{})
-//				m.Owns(&corev1.Pod{})
-//				return &WebReconciler{Client: m.Client}
+//			cluster.Start(func(m *kubetest.Manager) error {
+//				return (&WebReconciler{Client: m.GetClient()}).SetupWithManager(m)
 //			})
 //		})
 //	}
 //
 // # What the cluster does
 //
-// Reads of [Manager].Client come from a cache of the process, which shows changes later, in their order for
-// each kind, or loses its watch and lists anew. Reads of [Manager].APIReader and all writes take time. The
-// cluster has resource versions and conflicts, UIDs, generations, generated names, a status subresource for
-// each kind that has a status, finalizers and deletion timestamps, preconditions, JSON, merge and strategic
-// merge patches, and a garbage collector that deletes what none of whose owners exists. Apply knows the
-// owners of whole fields, and takes a list for one field.
+// Reads of the manager's client come from a cache of the process, which shows changes later, in their order
+// for each kind, or loses its watch and lists anew. A list has no order. Reads of unstructured objects and of
+// GetAPIReader, and all writes, take time.
 //
-// It has no validation, defaults, conversion between versions, other subresources than status, foreground
-// deletion, or quotas. Cluster.OnChange may refuse a write, as an admission webhook does.
+// The cluster has resource versions and conflicts, UIDs, generations, generated names, the checks of metadata,
+// dry runs, pages of lists, preconditions, finalizers and deletions in the background, in the foreground and
+// with orphans, a garbage collector, a status subresource for each kind that has a status, evictions, and
+// JSON, merge and strategic merge patches. Who manages which field is decided by the API server's own code:
+// Apply merges, and conflicts, as it does there. Of kinds that are not Kubernetes' own it knows no schema: see
+// Cluster.Types.
+//
+// It has no validation but that of metadata, no defaults but those of Cluster.Default, no conversion between
+// versions, no other subresources, and no quotas. A pod is gone at once, without a grace period. A deletion
+// in the foreground or with orphans is taken up by the collector, as is everything else, within 10.5 ms; it
+// gets slower with an object that is created again and again. Cluster.OnChange may refuse a write, as an
+// admission webhook does.
 //
 // # What is compared
 //

@@ -5,35 +5,50 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// collectDelay is how long the garbage collector takes.
+// collectDelay is how long the garbage collector takes. It doubles each time that an object is created anew:
+// while a cache shows an owner that is gone, its controller does so for each object that is collected.
 const collectDelay = 10*time.Millisecond + 500*time.Microsecond
 
-// collectLater lets the garbage collector delete what has lost all of its owners.
+// collectLater lets the garbage collector do what is to be done now.
 func (c *Cluster) collectLater() {
-	if len(c.garbage()) > 0 || c.version == 0 {
-		c.at(time.Since(c.began)+collectDelay, func() {
+	for _, g := range c.garbage() {
+		uid, key := g.old.GetUID(), client.ObjectKeyFromObject(g.old)
+		if c.collecting[uid] {
+			continue
+		}
+		c.collecting[uid] = true
+		label := g.kind.String() + key.String()
+		delay := collectDelay << min(c.met[label], 7)
+		c.met[label]++
+		c.at(time.Since(c.began)+delay, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			for _, g := range c.garbage() {
-				if err := c.remove(g.kind, g.old, false); err == nil {
-					c.tell("the garbage collector: deletes %s", c.text(g.kind, g.old))
+			delete(c.collecting, uid)
+			for _, now := range c.garbage() {
+				if now.old.GetUID() == uid {
+					c.collect(now.kind, now.old)
 				}
 			}
 		})
 	}
 }
 
-// garbage returns the objects that have owners, none of which exists.
+// garbage returns the objects that have owners, none of which exists, and those that are being deleted and
+// whose dependents the collector orphans or deletes first.
 func (c *Cluster) garbage() (garbage []change) {
 	for _, kind := range c.kinds() {
 		for _, o := range sorted(c.truth[kind]) {
 			exists := func(r metav1.OwnerReference) bool { return c.uids[r.UID] }
-			if refs := o.GetOwnerReferences(); len(refs) > 0 && !slices.ContainsFunc(refs, exists) &&
-				o.GetDeletionTimestamp() == nil {
+			refs, deleted := o.GetOwnerReferences(), o.GetDeletionTimestamp() != nil
+			switch {
+			case deleted && slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents),
+				deleted && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents) && c.mayGoOn(o.GetUID()),
+				!deleted && len(refs) > 0 && !slices.ContainsFunc(refs, exists):
 				garbage = append(garbage, change{kind: kind, old: o})
 			}
 		}
@@ -41,16 +56,65 @@ func (c *Cluster) garbage() (garbage []change) {
 	return garbage
 }
 
-// orphan takes an owner out of all references.
-func (c *Cluster) orphan(owner types.UID) {
+// dependents returns the objects that an owner has.
+func (c *Cluster) dependents(owner types.UID) (all []change, blocking, living int) {
 	for _, kind := range c.kinds() {
 		for _, o := range sorted(c.truth[kind]) {
-			is := func(r metav1.OwnerReference) bool { return r.UID == owner }
-			if refs := o.GetOwnerReferences(); slices.ContainsFunc(refs, is) {
-				now := o.DeepCopyObject().(client.Object)
-				now.SetOwnerReferences(slices.DeleteFunc(slices.Clone(refs), is))
-				_ = c.put(kind, o, now)
+			for _, r := range o.GetOwnerReferences() {
+				if r.UID != owner {
+					continue
+				}
+				all = append(all, change{kind: kind, old: o})
+				if r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion {
+					blocking++
+				}
+				if o.GetDeletionTimestamp() == nil {
+					living++
+				}
 			}
 		}
 	}
+	return all, blocking, living
+}
+
+// mayGoOn reports whether the deletion of an owner in the foreground has a next step.
+func (c *Cluster) mayGoOn(owner types.UID) bool {
+	_, blocking, living := c.dependents(owner)
+	return living > 0 || blocking == 0
+}
+
+// collect does the next step with a piece of garbage.
+func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
+	if o.GetDeletionTimestamp() == nil {
+		if err := c.remove(kind, o, nil); err == nil {
+			c.tell("the garbage collector: deletes %s", c.text(kind, o))
+		}
+		return
+	}
+	finalizer := metav1.FinalizerDeleteDependents
+	all, _, living := c.dependents(o.GetUID())
+	if slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents) {
+		finalizer = metav1.FinalizerOrphanDependents
+		for _, d := range all {
+			now := d.old.DeepCopyObject().(client.Object)
+			now.SetOwnerReferences(slices.DeleteFunc(now.GetOwnerReferences(),
+				func(r metav1.OwnerReference) bool { return r.UID == o.GetUID() }))
+			_ = c.put(d.kind, d.old, now)
+		}
+	} else if living > 0 {
+		for _, d := range all {
+			if err := c.remove(d.kind, d.old, nil); err == nil {
+				c.tell("the garbage collector: deletes %s", c.text(d.kind, d.old))
+			}
+		}
+		c.collectLater()
+		return
+	}
+	now := o.DeepCopyObject().(client.Object)
+	now.SetFinalizers(slices.DeleteFunc(now.GetFinalizers(), func(f string) bool { return f == finalizer }))
+	if len(now.GetFinalizers()) == 0 {
+		now = nil
+	}
+	c.tell("the garbage collector: is done with what %s owns", c.text(kind, o))
+	_ = c.put(kind, o, now)
 }

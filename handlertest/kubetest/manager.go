@@ -1,63 +1,49 @@
 package kubetest
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"sync"
-	"testing"
-	"time"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/keyedqueue/workqueue/handlertest"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Scenario is what is tested. See package [github.com/keyedqueue/workqueue/handlertest].
-type Scenario = handlertest.Scenario[reconcile.Request]
-
-// Converges tests that a reconciler reaches the same outcome whatever happens in between. See
-// [github.com/keyedqueue/workqueue/handlertest.Converges].
-func Converges(t *testing.T, scenario func(s *Scenario)) {
-	t.Helper()
-	handlertest.Converges(t, scenario)
-}
-
-// Find is Converges for tests that want the report. See
-// [github.com/keyedqueue/workqueue/handlertest.Find].
-func Find(t *testing.T, scenario func(s *Scenario)) (report string) {
-	t.Helper()
-	return handlertest.Find(t, scenario)
-}
-
-// Manager is one life of the process, as a reconciler sees it. Its methods are for the function of
-// [Cluster.Start].
+// Manager is one life of the process, as what SetupWithManager gets. It is a [manager.Manager]: the builder of
+// controller-runtime works with it, its client reads from the cache of the process and writes to the cluster,
+// and its event recorders drop all events. It has no webhook server, and what is set up for health checks and
+// metrics panics, and so does GetEventRecorder, whose type differs between versions of controller-runtime.
 type Manager struct {
-	// Client reads from the cache of the process, and writes to the cluster.
-	Client client.Client
-	// APIReader reads from the cluster.
-	APIReader client.Reader
-	// Scheme is the cluster's.
-	Scheme *runtime.Scheme
+	manager.Manager // nil: other methods panic
+
 	// Process is for effects outside the cluster. See [handlertest.Process].
 	Process *handlertest.Process
 
-	cluster *Cluster
-	queue   func(reconcile.Request)
-	forKind schema.GroupVersionKind
-	watches []source
-	cache   map[schema.GroupVersionKind]map[types.NamespacedName]client.Object // guarded by the cluster's mu
-	indexes map[index]client.IndexerFunc                                       // likewise
-	// the last change of each kind; likewise
-	shown map[schema.GroupVersionKind]int
+	cluster    *Cluster
+	controller controller.Controller
+	others     []manager.Runnable
+	requests   *requests
+	// The cluster's mu guards what follows.
+	cache   map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
+	indexes map[index]client.IndexerFunc
+	shown   map[schema.GroupVersionKind]int // the last change of each kind
+	watches []*watchOfKind
 }
 
 type index struct {
@@ -65,59 +51,76 @@ type index struct {
 	field string
 }
 
-// source is what one kind adds to the queue.
-type source struct {
-	kind       schema.GroupVersionKind
-	predicates []predicate.Predicate
-	requests   func(client.Object) []reconcile.Request
+// newManager returns the manager of a process that starts.
+func newManager(c *Cluster, p *handlertest.Process, queue *requests) *Manager {
+	m := &Manager{Process: p, cluster: c, requests: queue, indexes: make(map[index]client.IndexerFunc),
+		shown: make(map[schema.GroupVersionKind]int)}
+	c.attach(m)
+	return m
 }
 
-// For adds the request of an object of that kind when it changes.
-func (m *Manager) For(kind client.Object, predicates ...predicate.Predicate) {
-	m.forKind = m.cluster.kindOf(kind)
-	m.watch(kind, predicates, func(o client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
-	})
-}
-
-// Owns adds the request of the controller of an object of that kind, which [Manager.For] has named before,
-// when it changes.
-func (m *Manager) Owns(kind client.Object, predicates ...predicate.Predicate) {
-	if m.forKind.Kind == "" {
-		panic("kubetest: Manager.Owns before Manager.For")
+// start starts what was added, and returns when the caches of the controller have synced.
+func (m *Manager) start() error {
+	if m.controller == nil {
+		return fmt.Errorf("no controller was added to the manager: build one with builder.ControllerManagedBy")
 	}
-	m.watch(kind, predicates, func(o client.Object) []reconcile.Request {
-		owner := metav1.GetControllerOf(o)
-		if owner == nil || owner.Kind != m.forKind.Kind ||
-			schema.FromAPIVersionAndKind(owner.APIVersion, "").Group != m.forKind.Group {
-			return nil
-		}
-		name := types.NamespacedName{Name: owner.Name}
-		m.cluster.mu.Lock()
-		defer m.cluster.mu.Unlock()
-		if !m.cluster.global[m.forKind] {
-			name.Namespace = o.GetNamespace()
-		}
-		return []reconcile.Request{{NamespacedName: name}}
-	})
+	newQueue := reflect.ValueOf(m.controller).Elem().FieldByName("NewQueue")
+	if !newQueue.IsValid() {
+		return fmt.Errorf("the controllers of this version of controller-runtime have no field NewQueue")
+	}
+	newQueue.Set(reflect.ValueOf(m.requests.asQueue))
+	ctx := m.Process.Context()
+	for _, r := range m.others {
+		go func() { _ = r.Start(ctx) }()
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- m.controller.Start(ctx) }()
+	select {
+	case err := <-ended:
+		return cmp.Or(err, ctx.Err())
+	case <-m.requests.wanted:
+	}
+	m.requests.flush()
+	return nil
 }
 
-// Watches adds the requests that requests returns for an object of that kind when it changes. It may read
-// from the cache.
-func (m *Manager) Watches(kind client.Object, requests handler.MapFunc, predicates ...predicate.Predicate) {
-	m.watch(kind, predicates, func(o client.Object) []reconcile.Request {
-		return requests(m.Process.Context(),
-			o)
-	})
+// Add adds a controller of requests, of which there must be one, or something else that runs beside it.
+func (m *Manager) Add(r manager.Runnable) error {
+	c, ok := r.(controller.Controller)
+	switch {
+	case !ok:
+		m.others = append(m.others, r)
+	case m.controller != nil:
+		return fmt.Errorf("kubetest: the manager has a controller already: test each in a scenario of its own")
+	default:
+		m.controller = c
+	}
+	return nil
 }
 
-func (m *Manager) watch(kind client.Object, predicates []predicate.Predicate,
-	requests func(client.Object) []reconcile.Request) {
-	m.watches = append(m.watches, source{m.cluster.kindOf(kind), predicates, requests})
+// GetClient returns a client that reads from the cache of the process and writes to the cluster.
+func (m *Manager) GetClient() client.Client {
+	return &kubeClient{cluster: m.cluster, manager: m, cached: true}
 }
 
-// IndexField makes List of Client accept client.MatchingFields with that field. It is that of
-// [client.FieldIndexer].
+// GetAPIReader returns a client that reads from the cluster.
+func (m *Manager) GetAPIReader() client.Reader { return &kubeClient{cluster: m.cluster, manager: m} }
+
+// GetScheme returns the scheme of the cluster.
+func (m *Manager) GetScheme() *runtime.Scheme { return m.cluster.scheme }
+
+// GetRESTMapper returns a mapper for the kinds in the scheme.
+func (m *Manager) GetRESTMapper() meta.RESTMapper { return m.cluster.mapper() }
+
+// GetCache returns the cache of the process.
+func (m *Manager) GetCache() cache.Cache {
+	return processCache{Reader: &kubeClient{cluster: m.cluster, manager: m, cached: true}, manager: m}
+}
+
+// GetFieldIndexer returns m, which has IndexField.
+func (m *Manager) GetFieldIndexer() client.FieldIndexer { return m }
+
+// IndexField makes List of the manager's client accept [client.MatchingFields] with that field.
 func (m *Manager) IndexField(_ context.Context, kind client.Object, field string,
 	values client.IndexerFunc) error {
 	m.cluster.mu.Lock()
@@ -126,119 +129,140 @@ func (m *Manager) IndexField(_ context.Context, kind client.Object, field string
 	return nil
 }
 
-// Start makes the reconciler of each process the scenario's handler, run by one worker unless
-// Scenario.Options has more. It sets Scenario.Start. What the reconciler remembers must be made in new: a
-// crash loses it.
-func (c *Cluster) Start(new func(m *Manager) reconcile.Reconciler) {
-	if c.scenario == nil {
-		panic("kubetest: Cluster.Start needs a Scenario whose keys are reconcile.Request")
-	}
-	if c.scenario.Options.Workers == 0 {
-		c.scenario.Options.Workers = 1
-	}
-	if c.scenario.Measure == nil {
-		c.scenario.Measure = c.measure
-	}
-	c.scenario.Start = func(p *handlertest.Process) worker.Handler[reconcile.Request] {
-		m := &Manager{Scheme: c.scheme, Process: p, cluster: c, queue: c.scenario.QueueOf(p).Add,
-			indexes: make(map[index]client.IndexerFunc), shown: make(map[schema.GroupVersionKind]int)}
-		m.Client, m.APIReader = &kubeClient{cluster: c, manager: m, cached: true},
-			&kubeClient{cluster: c, manager: m}
-		c.attach(m)
-		r := new(m)
-		m.addListed()
-		return handle(r)
-	}
+// GetControllerOptions returns options in which a panic of a reconciler is no error, but a failure of the run.
+func (m *Manager) GetControllerOptions() config.Controller {
+	yes, no := true, false
+	return config.Controller{SkipNameValidation: &yes, RecoverPanic: &no}
 }
 
-// handle returns the reconciler as a handler.
-func handle(r reconcile.Reconciler) worker.Handler[reconcile.Request] {
-	var mu sync.Mutex
-	requeues := make(map[reconcile.Request]int) // in a row, by Result.Requeue
-	return func(ctx context.Context, request reconcile.Request) error {
-		result, err := r.Reconcile(ctx, request)
-		mu.Lock()
-		n := requeues[request]
-		delete(requeues, request)
-		//lint:ignore SA1019 Reconcilers still return it.
-		again := err == nil && result.RequeueAfter == 0 && result.Requeue
-		if again {
-			requeues[request] = n + 1
-		}
-		mu.Unlock()
-		switch {
-		case errors.Is(err, reconcile.TerminalError(nil)):
-			return worker.Terminal(err)
-		case err != nil:
-			return err
-		case result.RequeueAfter > 0:
-			return worker.RequeueAfter(result.RequeueAfter)
-		case again: // The delays of the rate limiter.
-			return worker.RequeueAfter(min(5*time.Millisecond<<min(n, 20), 1000*time.Second))
-		}
-		return nil
-	}
+// GetEventRecorderFor returns a recorder that drops all events.
+func (m *Manager) GetEventRecorderFor(string) record.EventRecorder { return &record.FakeRecorder{} }
+
+// GetLogger returns a logger that logs nothing.
+func (m *Manager) GetLogger() logr.Logger { return logr.Discard() }
+
+// GetConfig returns an empty one: no client that is made from it reaches the cluster.
+func (m *Manager) GetConfig() *rest.Config { return &rest.Config{} }
+
+// GetHTTPClient returns one that knows nothing of the cluster.
+func (m *Manager) GetHTTPClient() *http.Client { return &http.Client{} }
+
+// Elected returns a closed channel.
+func (m *Manager) Elected() <-chan struct{} {
+	elected := make(chan struct{})
+	close(elected)
+	return elected
 }
 
-// change is what the cache of a process shows: old is nil for an object that is new, and new for one that is
+// processCache is the cache of a process, as the sources of controller-runtime use it.
+type processCache struct {
+	client.Reader
+	cache.Informers // nil: other methods panic
+	manager         *Manager
+}
+
+func (p processCache) IndexField(ctx context.Context, o client.Object, field string, values client.IndexerFunc) error {
+	return p.manager.IndexField(ctx, o, field, values)
+}
+
+func (p processCache) GetInformer(_ context.Context, o client.Object, _ ...cache.InformerGetOption) (cache.Informer,
+	error) {
+	kind, err := p.manager.GetClient().GroupVersionKindFor(o)
+	return informer{manager: p.manager, kind: kind, like: o}, err
+}
+
+func (p processCache) GetInformerForKind(ctx context.Context, kind schema.GroupVersionKind,
+	_ ...cache.InformerGetOption) (cache.Informer, error) {
+	o, err := p.manager.cluster.scheme.New(kind)
+	if err != nil {
+		return nil, err
+	}
+	return informer{manager: p.manager, kind: kind, like: o.(client.Object)}, nil
+}
+
+func (p processCache) WaitForCacheSync(context.Context) bool { return true }
+
+func (p processCache) Start(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// informer shows the objects of a kind to handlers, as objects of the type of like.
+type informer struct {
+	cache.Informer // nil: other methods panic
+	manager        *Manager
+	kind           schema.GroupVersionKind
+	like           client.Object
+}
+
+func (informer) HasSynced() bool { return true }
+func (informer) IsStopped() bool { return false }
+
+// AddEventHandler shows the objects that the cache has now, and later what changes.
+func (i informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration,
+	error) {
+	m := i.manager
+	w := &watchOfKind{informer: i, handler: h}
+	m.cluster.mu.Lock()
+	m.watches = append(m.watches, w)
+	listed := sorted(m.cache[i.kind])
+	m.cluster.mu.Unlock()
+	for _, o := range listed {
+		h.OnAdd(w.typed(o), true)
+	}
+	return w, nil
+}
+
+func (i informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler,
+	_ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandler(h)
+}
+
+// watchOfKind is a handler with its informer.
+type watchOfKind struct {
+	toolscache.ResourceEventHandlerRegistration // nil: other methods panic
+	informer
+	handler toolscache.ResourceEventHandler
+}
+
+func (*watchOfKind) HasSynced() bool { return true }
+
+// typed returns a copy of o of the type that the informer has.
+func (w *watchOfKind) typed(o client.Object) client.Object {
+	into := reflect.New(reflect.TypeOf(w.like).Elem()).Interface().(client.Object)
+	if err := w.manager.cluster.copyInto(into, o, w.kind); err != nil {
+		panic(fmt.Sprintf("kubetest: %v", err))
+	}
+	return into
+}
+
+// change is what the cache of a process shows: old is nil for an object that is new, and now for one that is
 // gone.
 type change struct {
 	kind     schema.GroupVersionKind
-	old, new client.Object
+	old, now client.Object
 }
 
-// addListed adds the requests of all that the cache has listed.
-func (m *Manager) addListed() {
-	var changes []change
-	for _, w := range m.watches {
-		m.cluster.mu.Lock()
-		for _, o := range sorted(m.cache[w.kind]) {
-			changes = append(changes, change{w.kind, nil, o})
-		}
-		m.cluster.mu.Unlock()
-	}
-	m.changed(changes)
-}
-
-// changed adds the requests of changes to the queue: each once, because it would depend on the scheduler of
-// Go whether a second add merges with the first.
+// changed shows changes to the handlers, and adds the requests that they make.
 func (m *Manager) changed(changes []change) {
-	added := make(map[reconcile.Request]bool)
+	m.cluster.mu.Lock()
+	watches := slices.Clone(m.watches)
+	m.cluster.mu.Unlock()
+	m.requests.collect()
 	for _, ch := range changes {
-		for _, w := range m.watches {
-			if w.kind != ch.kind || !w.lets(ch) {
-				continue
-			}
-			for _, o := range []client.Object{ch.new, ch.old} {
-				if o == nil {
-					continue
-				}
-				for _, request := range w.requests(o.DeepCopyObject().(client.Object)) {
-					if !added[request] {
-						added[request] = true
-						m.queue(request)
-					}
-				}
+		for _, w := range watches {
+			switch {
+			case w.kind != ch.kind:
+			case ch.old == nil:
+				w.handler.OnAdd(w.typed(ch.now), false)
+			case ch.now == nil:
+				w.handler.OnDelete(w.typed(ch.old))
+			default:
+				w.handler.OnUpdate(w.typed(ch.old), w.typed(ch.now))
 			}
 		}
 	}
+	m.requests.flush()
 }
 
-// lets reports whether the predicates let a change pass.
-func (w source) lets(ch change) bool {
-	for _, p := range w.predicates {
-		ok := false
-		switch {
-		case ch.old == nil:
-			ok = p.Create(event.CreateEvent{Object: ch.new})
-		case ch.new == nil:
-			ok = p.Delete(event.DeleteEvent{Object: ch.old})
-		default:
-			ok = p.Update(event.UpdateEvent{ObjectOld: ch.old, ObjectNew: ch.new})
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
-}
+var _ manager.Manager = (*Manager)(nil)

@@ -11,8 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -56,6 +59,10 @@ func (r *webs) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	return reconcile.Result{}, r.Status().Update(ctx, &set)
 }
 
+func (r *webs) SetupWithManager(m manager.Manager) error {
+	return builder.ControllerManagedBy(m).For(&appsv1.ReplicaSet{}).Owns(&corev1.Pod{}).Complete(r)
+}
+
 func replicaSet(replicas int32) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web"},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
@@ -77,11 +84,7 @@ func scenarioOfWebs(right bool) func(s *kubetest.Scenario) {
 		s.At(time.Second, func() {
 			kubetest.Change(cluster, replicaSet(0), func(o *appsv1.ReplicaSet) { *o.Spec.Replicas = 3 })
 		})
-		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-			m.For(&appsv1.ReplicaSet{})
-			m.Owns(&corev1.Pod{})
-			return &webs{m.Client, right}
-		})
+		cluster.Start(func(m *kubetest.Manager) error { return (&webs{m.GetClient(), right}).SetupWithManager(m) })
 	}
 }
 
@@ -160,9 +163,9 @@ func TestDeletedSometime(t *testing.T) {
 				}
 				return nil
 			})
-			cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-				m.For(&corev1.ConfigMap{})
-				return &buckets{m.Client, m.Process, outside, right}
+			cluster.Start(func(m *kubetest.Manager) error {
+				r := &buckets{m.GetClient(), m.Process, outside, right}
+				return builder.ControllerManagedBy(m).For(&corev1.ConfigMap{}).Complete(r)
 			})
 		}
 	}
@@ -220,15 +223,19 @@ func TestWatchesAndRequeue(t *testing.T) {
 				}
 				return err
 			})
-			cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-				r := &waits{m.Client}
-				_ = m.IndexField(t.Context(), &corev1.ConfigMap{}, "from",
+			cluster.Start(func(m *kubetest.Manager) error {
+				r := &waits{m.GetClient()}
+				err := m.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "from",
 					func(o client.Object) []string { return []string{o.GetAnnotations()["from"]} })
-				m.For(&corev1.ConfigMap{}, predicate.AnnotationChangedPredicate{})
-				if poll {
-					return r
+				if err != nil {
+					return err
 				}
-				m.Watches(&corev1.ConfigMap{}, func(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+				b := builder.ControllerManagedBy(m).For(&corev1.ConfigMap{},
+					builder.WithPredicates(predicate.AnnotationChangedPredicate{}))
+				if poll {
+					return b.Complete(r)
+				}
+				naming := func(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 					var list corev1.ConfigMapList
 					if err := r.List(ctx, &list, client.MatchingFields{"from": o.GetName()}); err != nil {
 						panic(err)
@@ -237,8 +244,9 @@ func TestWatchesAndRequeue(t *testing.T) {
 						requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&o)})
 					}
 					return requests
-				}, predicate.ResourceVersionChangedPredicate{})
-				return r
+				}
+				return b.Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(naming),
+					builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).Complete(r)
 			})
 		})
 	}
@@ -254,18 +262,21 @@ func TestOwnerWithoutNamespace(t *testing.T) {
 		cluster.Create(owner)
 		s.At(time.Second, func() {
 			owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a"}}
+			if err := cluster.Others().Get(t.Context(), client.ObjectKeyFromObject(owner), owner); err != nil {
+				t.Error(err)
+			}
 			if err := controllerutil.SetControllerReference(owner, owned, scheme.Scheme); err != nil {
 				t.Error(err)
 			}
 			cluster.Create(owned)
 		})
-		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-			m.For(&corev1.Namespace{})
-			m.Owns(&corev1.ConfigMap{})
-			return reconcile.Func(func(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
+		cluster.Start(func(m *kubetest.Manager) error {
+			r := func(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
 				seen = append(seen, request.String())
 				return reconcile.Result{}, nil
-			})
+			}
+			return builder.ControllerManagedBy(m).For(&corev1.Namespace{}).Owns(&corev1.ConfigMap{}).
+				Complete(reconcile.Func(r))
 		})
 	})
 	if len(seen) < 2 || seen[0] != "/owner" || seen[1] != "/owner" {

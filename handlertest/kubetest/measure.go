@@ -4,19 +4,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // comparable returns the label and the text of an object without what differs from run to run.
 func (c *Cluster) comparable(kind schema.GroupVersionKind, o client.Object) (label, text string) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	content, err := contentOf(o)
 	if err != nil {
 		panic(err)
 	}
-	content = runtime.DeepCopyJSON(content)
 	delete(content, "apiVersion")
 	delete(content, "kind")
 	name := o.GetName()
@@ -41,11 +40,9 @@ func withoutTimes(value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, below := range v {
-			lower := strings.ToLower(key)
 			if key == "deletionTimestamp" {
 				v[key] = "set"
-			} else if key == "uid" || key == "observedGeneration" || strings.HasSuffix(lower, "time") ||
-				strings.HasSuffix(lower, "timestamp") {
+			} else if key == "uid" || key == "observedGeneration" || isTime(key, below) {
 				delete(v, key)
 			} else {
 				withoutTimes(below)
@@ -56,6 +53,17 @@ func withoutTimes(value any) {
 			withoutTimes(below)
 		}
 	}
+}
+
+// isTime reports whether a field is a time: by its name, and by its value, if it has any.
+func isTime(key string, value any) bool {
+	lower := strings.ToLower(key)
+	if !strings.HasSuffix(lower, "time") && !strings.HasSuffix(lower, "timestamp") {
+		return false
+	}
+	text, ok := value.(string)
+	_, err := time.Parse(time.RFC3339, text)
+	return value == nil || ok && err == nil
 }
 
 // measure is all of the cluster that must be equal in all runs.

@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/keyedqueue/workqueue => ../../
 	github.com/keyedqueue/workqueue/controllerruntime => ../../controllerruntime
+	github.com/keyedqueue/workqueue/handlertest => ../../handlertest
 	github.com/keyedqueue/workqueue/sharding => ../../sharding
 )
 
@@ -12,6 +13,7 @@ require (
 	github.com/go-logr/logr v1.4.4
 	github.com/keyedqueue/workqueue v0.1.0
 	github.com/keyedqueue/workqueue/controllerruntime v0.1.0
+	github.com/keyedqueue/workqueue/handlertest v0.1.0
 	github.com/keyedqueue/workqueue/sharding v0.1.0
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0

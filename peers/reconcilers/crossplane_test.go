@@ -10,13 +10,12 @@ import (
 	"github.com/crossplane/crossplane-runtime/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/pkg/resource"
-	"github.com/crossplane/crossplane-runtime/pkg/resource/fake"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue/handlertest"
 	"github.com/keyedqueue/workqueue/handlertest/kubetest"
@@ -142,13 +141,11 @@ func buckets(anyMoment bool) func(s *kubetest.Scenario) {
 				now.GetCondition(xpv1.TypeReady).Status == corev1.ConditionTrue,
 				now.GetCondition(xpv1.TypeSynced).Reason, names[meta.GetExternalName(&now)])
 		}
-		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-			m.For(&bucket{})
+		cluster.Start(func(m *kubetest.Manager) error {
 			c := cloud{m.Process, names, &created}
 			kind := resource.ManagedKind(group.WithKind("Bucket"))
-			return managed.NewReconciler(&fake.Manager{Client: m.Client, Scheme: m.Scheme}, kind,
-				managed.WithExternalConnecter(connector(c)),
-				managed.WithInitializers())
+			return builder.ControllerManagedBy(m).For(&bucket{}).Complete(managed.NewReconciler(m, kind,
+				managed.WithExternalConnecter(connector(c)), managed.WithInitializers()))
 		})
 	}
 }

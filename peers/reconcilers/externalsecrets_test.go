@@ -11,14 +11,13 @@ import (
 	"github.com/external-secrets/external-secrets/pkg/controllers/clusterexternalsecret"
 	"github.com/external-secrets/external-secrets/pkg/controllers/clusterexternalsecret/cesmetrics"
 	"github.com/external-secrets/external-secrets/pkg/controllers/metrics"
-	"github.com/external-secrets/external-secrets/pkg/esutils"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
@@ -54,17 +53,9 @@ func clusterSecrets(others func(*kubetest.Scenario, *kubetest.Cluster)) func(s *
 		s.Settle = 3 * time.Hour // What has failed is tried again after one.
 		s.Check(func() error { return checkSecrets(context.Background(), cluster.Others()) })
 		s.Measure = func() any { return nil } // What is right, the check says.
-		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-			m.For(&externalsecrets.ClusterExternalSecret{})
-			m.Owns(&externalsecrets.ExternalSecret{})
-			m.Watches(&corev1.Namespace{}, func(_ context.Context, o client.Object) (requests []reconcile.Request) {
-				if isOfTeam.Matches(labels.Set(o.GetLabels())) {
-					requests = []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(all)}}
-				}
-				return requests
-			}, esutils.NamespacePredicate())
-			return &clusterexternalsecret.Reconciler{Client: m.Client, Log: logr.Discard(), Scheme: m.Scheme,
-				RequeueInterval: time.Hour}
+		cluster.Start(func(m *kubetest.Manager) error {
+			return (&clusterexternalsecret.Reconciler{Client: m.GetClient(), Log: logr.Discard(), Scheme: m.GetScheme(),
+				RequeueInterval: time.Hour}).SetupWithManager(m, controller.Options{})
 		})
 	}
 }

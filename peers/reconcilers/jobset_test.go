@@ -9,9 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	jobset "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	"sigs.k8s.io/jobset/pkg/constants"
 	"sigs.k8s.io/jobset/pkg/controllers"
@@ -71,12 +69,10 @@ func jobSets(workers, restarts int32) func(s *kubetest.Scenario) {
 			}
 			return nil
 		})
-		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
-			m.For(&jobset.JobSet{})
-			m.Owns(&batchv1.Job{})
-			m.Owns(&corev1.Service{})
-			must(controllers.SetupJobSetIndexes(m.Process.Context(), m))
-			return controllers.NewJobSetReconciler(m.Client, m.Scheme, &record.FakeRecorder{})
+		cluster.Start(func(m *kubetest.Manager) error {
+			must(controllers.SetupJobSetIndexes(m.Process.Context(), m.GetFieldIndexer()))
+			return controllers.NewJobSetReconciler(m.GetClient(), m.GetScheme(), m.GetEventRecorderFor("jobset")).
+				SetupWithManager(m)
 		})
 	}
 }

@@ -1,0 +1,148 @@
+package kubetest_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
+)
+
+var toWeb = handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: "d", Name: "web"}}}
+})
+
+// The commonest pair there is: a finalizer, and a predicate that lets nothing but new generations pass. An API
+// server raises the generation when it marks an object as deleted.
+func TestGenerationOfADeletion(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "300")
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		cluster.Create(replicaSet(1))
+		s.Sometime("deletes the set", func() { cluster.Delete(replicaSet(1)) })
+		s.Check(func() error {
+			if err := cluster.Others().Get(t.Context(), client.ObjectKeyFromObject(replicaSet(1)),
+				replicaSet(1)); client.IgnoreNotFound(err) != nil || err == nil {
+				return fmt.Errorf("the set is there: %v", err)
+			}
+			return nil
+		})
+		cluster.Start(func(m *kubetest.Manager) error {
+			c := m.GetClient()
+			r := func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+				var set appsv1.ReplicaSet
+				err := c.Get(ctx, request.NamespacedName, &set)
+				switch {
+				case err != nil:
+				case set.DeletionTimestamp != nil && controllerutil.RemoveFinalizer(&set, finalizer),
+					set.DeletionTimestamp == nil && controllerutil.AddFinalizer(&set, finalizer):
+					err = c.Update(ctx, &set)
+				}
+				return reconcile.Result{}, client.IgnoreNotFound(err)
+			}
+			return builder.ControllerManagedBy(m).For(&appsv1.ReplicaSet{},
+				builder.WithPredicates(predicate.GenerationChangedPredicate{})).Complete(reconcile.Func(r))
+		})
+	})
+}
+
+// The simplest right reconciler creates children of an owner that is deleted while its cache lags: each child
+// that the collector deletes is created anew until the cache shows the end of the owner.
+func TestChildrenOfADeletedOwner(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "300")
+	scenario := func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		cluster.Create(replicaSet(5))
+		s.Sometime("deletes the set", func() { cluster.Delete(replicaSet(5)) })
+		cluster.Start(func(m *kubetest.Manager) error { return (&webs{m.GetClient(), true}).SetupWithManager(m) })
+	}
+	kubetest.Converges(t, scenario)
+	t.Setenv("HANDLERTEST", "lag:ReplicaSet#2=10s lag:ReplicaSet#1=10s sometime:deletes+the+set#1=30ms")
+	kubetest.Converges(t, scenario)
+}
+
+// Deletions in the foreground wait for the dependents that block them, and orphans lose their owner first.
+func TestPropagation(t *testing.T) {
+	yes := true
+	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
+		for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground,
+			metav1.DeletePropagationOrphan} {
+			name := map[bool]string{true: "f", false: "o"}[policy == metav1.DeletePropagationForeground]
+			owner := &appsv1.ReplicaSet{ObjectMeta: meta(name)}
+			if err := c.Create(ctx, owner); err != nil {
+				t.Fatal(err)
+			}
+			pod := &corev1.Pod{ObjectMeta: meta("of-" + name)}
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name,
+				UID: owner.UID, BlockOwnerDeletion: &yes}}
+			if err := c.Create(ctx, pod); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Delete(ctx, owner, client.PropagationPolicy(policy)); err != nil {
+				t.Error(err)
+			}
+			if err := c.Get(ctx, client.ObjectKeyFromObject(owner), owner); err != nil ||
+				owner.DeletionTimestamp == nil || len(owner.Finalizers) != 1 {
+				t.Errorf("%s: %v, %+v", policy, err, owner.ObjectMeta)
+			}
+		}
+	}, func(c client.Client) {
+		var pods corev1.PodList
+		var sets appsv1.ReplicaSetList
+		if err := c.List(context.Background(), &sets); err != nil || len(sets.Items) != 0 {
+			t.Errorf("%d owners are left, %v", len(sets.Items), err)
+		}
+		err := c.List(context.Background(), &pods)
+		var names []string
+		for _, pod := range pods.Items {
+			names = append(names, fmt.Sprint(pod.Name, len(pod.OwnerReferences)))
+		}
+		if err != nil || !slices.Equal(names, []string{"of-o0"}) {
+			t.Errorf("%v are left, %v", names, err)
+		}
+	})
+}
+
+// Another controller makes the children ready, whenever they come.
+func TestOthersOfACluster(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "300")
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		cluster.Create(replicaSet(2))
+		s.Others("the kubelet", func() {
+			var pods corev1.PodList
+			if err := cluster.Others().List(context.Background(), &pods); err != nil {
+				panic(err)
+			}
+			for _, pod := range pods.Items {
+				kubetest.Change(cluster, &pod, func(o *corev1.Pod) { o.Status.Phase = corev1.PodRunning })
+			}
+		})
+		s.Check(func() error {
+			var pods corev1.PodList
+			err := cluster.Others().List(context.Background(), &pods)
+			for _, pod := range pods.Items {
+				if err == nil && pod.Status.Phase != corev1.PodRunning {
+					err = fmt.Errorf("%s is %q", pod.Name, pod.Status.Phase)
+				}
+			}
+			if err == nil && len(pods.Items) != 2 {
+				err = fmt.Errorf("%d pods", len(pods.Items))
+			}
+			return err
+		})
+		cluster.Start(func(m *kubetest.Manager) error { return (&webs{m.GetClient(), true}).SetupWithManager(m) })
+	})
+}

@@ -1,0 +1,81 @@
+package kubetest
+
+import (
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// isKubernetes reports whether a kind is one of those of client-go.
+func isKubernetes(kind schema.GroupVersionKind) bool { return scheme.Scheme.Recognizes(kind) }
+
+// valid returns what an API server says of the metadata of an object. Old is nil for a new one.
+func (c *Cluster) valid(kind schema.GroupVersionKind, old, now client.Object) error {
+	name := validation.NameIsDNSSubdomain
+	if kind.Group == "rbac.authorization.k8s.io" {
+		name = path.ValidatePathSegmentName
+	}
+	at := field.NewPath("metadata")
+	errs := validation.ValidateObjectMetaAccessor(now, now.GetNamespace() != "", name, at)
+	if old != nil {
+		errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(now, old, at)...)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(kind.GroupKind(), now.GetName(), errs)
+}
+
+// hasGeneration reports whether an API server counts the generations of a kind. Of Kubernetes' own kinds it
+// does not of those in these groups, but for Pods and ReplicationControllers.
+func hasGeneration(kind schema.GroupVersionKind) bool {
+	without := []string{"", "autoscaling", "coordination.k8s.io", "events.k8s.io", "node.k8s.io",
+		"rbac.authorization.k8s.io", "storage.k8s.io"}
+	return kind.Kind == "Pod" || kind.Kind == "ReplicationController" || !isKubernetes(kind) ||
+		!slices.Contains(without, kind.Group)
+}
+
+// isGlobal reports whether the objects of a kind are in no namespace: as the last one that was created, or as
+// Kubernetes' own.
+func (c *Cluster) isGlobal(kind schema.GroupVersionKind) bool {
+	if global, ok := c.global[kind]; ok {
+		return global
+	}
+	return isKubernetes(kind) && slices.Contains([]string{"Namespace", "Node", "PersistentVolume", "ClusterRole",
+		"ClusterRoleBinding", "StorageClass", "PriorityClass", "CSIDriver", "IngressClass", "RuntimeClass",
+		"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}, kind.Kind)
+}
+
+// mapper returns a mapper for the kinds in the scheme.
+func (c *Cluster) mapper() meta.RESTMapper { return kindMapper{cluster: c} }
+
+type kindMapper struct {
+	meta.RESTMapper // nil: other methods panic
+	cluster         *Cluster
+}
+
+func (m kindMapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	c := m.cluster
+	for _, gv := range c.scheme.PrioritizedVersionsForGroup(kind.Group) {
+		full := gv.WithKind(kind.Kind)
+		if !c.scheme.Recognizes(full) || len(versions) > 0 && !slices.Contains(versions, gv.Version) {
+			continue
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		plural, _ := meta.UnsafeGuessKindToResource(full)
+		scope := meta.RESTScopeNamespace
+		if c.isGlobal(full) {
+			scope = meta.RESTScopeRoot
+		}
+		return &meta.RESTMapping{Resource: plural, GroupVersionKind: full, Scope: scope}, nil
+	}
+	return nil, &meta.NoKindMatchError{GroupKind: kind, SearchedVersions: versions}
+}
