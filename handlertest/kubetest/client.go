@@ -96,18 +96,18 @@ func (k *kubeClient) Get(ctx context.Context, key client.ObjectKey, into client.
 		if o == nil {
 			return apierrors.NewNotFound(resource(kind), key.Name)
 		}
-		return k.answer(into, o, kind)
+		return k.cluster.answer(into, o, kind, k.cached)
 	})
 }
 
 // answer makes into what a call returns of o. An API server's answer to a typed client does not name the kind
 // of an object; a cache does.
-func (k *kubeClient) answer(into, o client.Object, kind schema.GroupVersionKind) error {
-	err := k.cluster.copyInto(into, o, kind)
+func (c *Cluster) answer(into, o client.Object, kind schema.GroupVersionKind, cached bool) error {
+	err := c.copyInto(into, o, kind)
 	switch into.(type) {
 	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
 	default:
-		if !k.cached {
+		if !cached {
 			into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		}
 	}
@@ -205,7 +205,7 @@ func (k *kubeClient) item(list client.ObjectList, o client.Object,
 	default:
 		into = reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
 	}
-	return into, k.answer(into, o, kind)
+	return into, k.cluster.answer(into, o, kind, k.cached)
 }
 
 // matches reports whether o is one of those that are listed. A field needs an index in a cache; in the truth
@@ -247,6 +247,9 @@ func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object,
 		return []string{o.GetName()}, nil
 	case r.Field == "metadata.namespace":
 		return []string{o.GetNamespace()}, nil
+	}
+	if !k.cached {
+		return nil, apierrors.NewBadRequest("field label not supported: " + r.Field)
 	}
 	return nil, fmt.Errorf("kubetest: an index with the name field:%s does not exist", r.Field)
 }

@@ -174,7 +174,8 @@ func conflict(kind schema.GroupVersionKind, name string) error {
 // theirs already.
 func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object, owner string) (client.Object, error) {
 	if o.GetResourceVersion() != "" {
-		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500,
+			Message: "resourceVersion should not be set on objects to be created"}}
 	}
 	o, err := c.typed(kind, o, nil)
 	if err != nil {
@@ -254,9 +255,7 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, h h
 	now.SetGenerateName(old.GetGenerateName())
 	now.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	now.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
-	if created := now.GetCreationTimestamp(); created.IsZero() {
-		now.SetCreationTimestamp(old.GetCreationTimestamp())
-	}
+	now.SetCreationTimestamp(old.GetCreationTimestamp())
 	if c.Default != nil {
 		c.Default(now)
 	}

@@ -22,6 +22,7 @@ types:
   map:
     fields:
     - {name: metadata, type: {namedType: metadata}}
+    - {name: spec, type: {namedType: __untyped_deduced_}}
     - {name: status, type: {namedType: status}}
     elementType: {namedType: __untyped_deduced_}
 - name: metadata

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyedqueue/workqueue/handlertest"
@@ -63,7 +64,7 @@ func (k *kubeClient) write(ctx context.Context, o client.Object, h how,
 		if answer == nil || err != nil && !errors.Is(err, handlertest.ErrUnchanged) {
 			return err
 		}
-		return errors.Join(k.answer(o, answer, kind), err)
+		return errors.Join(k.cluster.answer(o, answer, kind, false), err)
 	}
 	if k.manager != nil {
 		return k.failed(k.manager.Process.Write(ctx, what, locked))
@@ -189,8 +190,8 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 	}
 	isApply := patch.Type() == types.ApplyPatchType
 	if isApply && options.FieldManager == "" {
-		return apierrors.NewBadRequest("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: " +
-			"is required for apply patch")
+		return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "PatchOptions"}, "",
+			field.ErrorList{field.Required(field.NewPath("fieldManager"), "is required for apply patch")})
 	}
 	var wanted map[string]any
 	if patch.Type() != types.JSONPatchType {
