@@ -192,7 +192,7 @@ func (e *extension[T]) await(done <-chan struct{}) (*fetched[T], error) {
 		}
 		e.mu.waiting++
 		e.fetchLocked()
-		ok := e.mu.Sleep(done, nil)
+		ok := e.mu.Sleep(done)
 		e.mu.waiting--
 		if !ok {
 			return nil, gate.ErrContextDone

@@ -308,7 +308,7 @@ func (q *Typed[T]) getUntil(done <-chan struct{}, h *HandOut[T]) (item T, err er
 		if q.shuttingDown.Load() {
 			return item, ErrShutDown
 		}
-		if !q.mu.Sleep(done, nil) {
+		if !q.mu.Sleep(done) {
 			return item, gate.ErrContextDone
 		}
 	}

@@ -96,12 +96,12 @@ func (q *Queue[T]) prepare(key T) prepared[T] {
 
 // addPrepared adds keys at one moment. If r is rate-limited, its After has the limiter's delay in it already.
 func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
-	now := q.readClockIfUsed()
+	q.mu.Lock()
+	defer q.unlock()
+	now := q.advanceLocked()
 	if now == notRead && (r.After > 0 || r.RateLimited || r.isBounded()) {
 		now = q.loop.Now()
 	}
-	q.lockAndAdvance(now)
-	defer q.unlock()
 	for i := range keys {
 		q.addLocked(&keys[i], r, now)
 	}

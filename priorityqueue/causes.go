@@ -22,8 +22,9 @@ func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 // close it. See [workqueue.Extended].
 func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	h := keytable.HashOf(key)
-	q.lockAndAdvance(q.readClockIfUsed())
+	q.mu.Lock()
 	defer q.unlock()
+	q.advanceLocked()
 	s, info := q.findLocked(h, key)
 	if info == nil || !info.state.isHeld() {
 		return nil

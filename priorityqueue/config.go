@@ -21,7 +21,7 @@ type Config[T comparable] struct {
 	MetricsProvider workqueue.MetricsProvider
 
 	// Clock is where all times come from, except those of a limiter in RateLimiter. Nil means the real clock.
-	// It is read without the queue's lock.
+	// It is read under the queue's lock, so it must not call the queue.
 	Clock clock.WithTicker
 
 	// RateLimiter decides how long a key that is added with RateLimited waits. Nil means

@@ -5,9 +5,9 @@ import "github.com/keyedqueue/workqueue/internal/keytable"
 // Done says that the caller is finished with a key from Get. If the key was added in the meantime, it is
 // queued, or waits for the time that was asked for. Otherwise see [workqueue.Typed.Done].
 func (q *Queue[T]) Done(key T) {
-	now := q.readClockIfUsed()
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
+	now := q.advanceLocked()
 	s := q.mu.lastTaken
 	if s == keytable.None || q.mu.keys.At(s).Key != key {
 		s, _ = q.mu.keys.Find(keytable.HashOf(key), key)

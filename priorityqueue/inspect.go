@@ -18,8 +18,9 @@ type snapshots[T comparable] = []workqueue.KeySnapshot[T]
 // be handed out otherwise. It is 0 if key is not in the queue.
 func (q *Queue[T]) PriorityOf(key T) (priority int) {
 	h := keytable.HashOf(key)
-	q.lockAndAdvance(q.readClockIfUsed())
+	q.mu.Lock()
 	defer q.unlock()
+	q.advanceLocked()
 	if _, info := q.findLocked(h, key); info != nil {
 		priority = info.priority
 	}
@@ -67,9 +68,9 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 
 // copyFirst returns Stats and the first limit keys of the states whose keys the queue has in order.
 func (q *Queue[T]) copyFirst(limit int) (snap workqueue.Snapshot[T]) {
-	now := q.readClockIfUsed()
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
+	now := q.advanceLocked()
 	snap.Stats = q.statsLocked(now)
 	snap.Queued = make(snapshots[T], 0, min(limit, q.mu.queued))
 	snap.Queued = q.appendLinesLocked(snap.Queued, &q.mu.order, limit)
@@ -145,8 +146,9 @@ func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 
 func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
-	q.lockAndAdvance(q.readClockIfUsed())
+	q.mu.Lock()
 	defer q.unlock()
+	q.advanceLocked()
 	s, info := q.findLocked(h, key)
 	if info == nil {
 		return workqueue.KeySnapshot[T]{Key: key}, false
@@ -214,7 +216,7 @@ func (q *Queue[T]) withFailures(k workqueue.KeySnapshot[T]) workqueue.KeySnapsho
 // inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few
 // hundred keys at a time, and holds none while it yields them.
 func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.Slot) []R) iter.Seq[R] {
-	lock := func() { q.lockAndAdvance(q.readClockIfUsed()) }
+	lock := func() { q.mu.Lock(); q.advanceLocked() }
 	return keytable.InSteps(&q.mu.keys, lock, q.unlock, func(all []R, s keytable.Slot) []R {
 		if q.mu.keys.At(s).Value.state == resting {
 			return all

@@ -17,10 +17,9 @@ func (q *Queue[T]) nextStartLocked(s keytable.Slot, now time.Duration) time.Dura
 	if q.mu.intervalsOver {
 		return longAgo
 	}
-	// A hand-out can be later than now, which was read before the lock was taken. One that is more than an
-	// interval later shows that the clock was set back: then the interval begins now.
+	// If the clock was set back behind the hand-out, the interval begins now.
 	startedAt := &q.mu.details.At(s).startedAt
-	if *startedAt > dueloop.AddSaturated(now, q.config.MinInterval) {
+	if *startedAt > now {
 		*startedAt = now
 	}
 	return dueloop.AddSaturated(*startedAt, q.config.MinInterval)
@@ -40,11 +39,12 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 
 // endIntervals makes each key come when it was asked to come, whatever its interval: an event that came while
 // a worker held the key must be handled before a drain ends.
-func (q *Queue[T]) endIntervals(now time.Duration) {
+func (q *Queue[T]) endIntervals() {
 	q.mu.Lock()
 	q.mu.intervalsOver = true // From now on no key gets another interval.
 	q.mu.Unlock()
-	lock := func() { q.lockAndAdvance(now) }
+	var now time.Duration
+	lock := func() { q.mu.Lock(); now = q.advanceLocked() }
 	keytable.EachInSteps(&q.mu.keys, lock, q.unlock, func(s keytable.Slot) {
 		if q.mu.keys.At(s).Value.state.isInDue() {
 			due := q.mu.due.At(s)

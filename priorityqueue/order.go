@@ -53,7 +53,7 @@ type line struct {
 }
 
 // joinLineLocked puts the key at s at the end of the line of that priority. Its place counts from at, or from
-// the last place that was taken if that is later: callers read the clock before they lock.
+// the last place that was taken if that is later: a key that comes due counts from its time.
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, at time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, at)

@@ -47,9 +47,9 @@ func (q *Queue[T]) PauseGroup(name string, d time.Duration) {
 func (q *Queue[T]) ResumeGroup(name string) { q.resume(pausable{group: name}) }
 
 func (q *Queue[T]) pause(p pausable, d time.Duration) {
-	now := q.loop.Now()
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
+	now := q.advanceToNowLocked()
 	until := dueloop.Never
 	if d != operate.UntilResumed {
 		until = dueloop.AddSaturated(now, d)
@@ -116,7 +116,7 @@ func (q *Queue[T]) PausedGroups() []string {
 	if q.config.Group == nil {
 		return nil
 	}
-	lock := func() { q.lockAndAdvance(q.readClockIfUsed()) }
+	lock := func() { q.mu.Lock(); q.advanceLocked() }
 	add := func(names []string, s keytable.Slot) []string {
 		if p := q.mu.pauses.all.At(s).Key; !p.queue {
 			names = append(names, p.group)
@@ -132,8 +132,9 @@ func (q *Queue[T]) PausedGroups() []string {
 // SnapshotGroup returns what is known of a group. It takes constant time.
 func (q *Queue[T]) SnapshotGroup(name string) (g operate.GroupSnapshot) {
 	h := keytable.HashOf(name)
-	q.lockAndAdvance(q.readClockIfUsed())
+	q.mu.Lock()
 	defer q.unlock()
+	q.advanceLocked()
 	if _, e := q.mu.groups.Find(h, name); e != nil {
 		g.Keys, g.Held, g.Limit = e.Value.keys, e.Value.held, e.Value.limit
 	}

@@ -24,12 +24,9 @@ type Queue[T comparable] struct {
 	operate.UnimplementedOperable[T]
 
 	config      Config[T]
-	alwaysTimed bool // callers always read the clock: with Aging, MinInterval or metrics
+	alwaysTimed bool // every call reads the clock: with Aging, MinInterval or metrics
 
 	shuttingDown atomic.Bool // written under the lock and read without
-	// anyWaits reports whether a key is in due, or a pause has an end: then callers read the clock before they
-	// lock the queue.
-	anyWaits atomic.Bool
 
 	// asking is held while the limiter is asked, and locked before mu. See addRateLimited.
 	asking sync.Mutex
@@ -42,7 +39,8 @@ type Queue[T comparable] struct {
 	// observer measures times. Its methods need mu. It is nil without metrics.
 	observer *observe.Observer
 
-	// mu is the lock. No foreign code runs under it.
+	// mu is the lock. No foreign code but the clock runs under it: a time that was read before would be an old one
+	// when the lock is taken at last, and a key that was handed out meanwhile could come too early.
 	mu struct {
 		gate.Gate
 
@@ -139,13 +137,6 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	return q
 }
 
-// lockAndAdvance locks the queue, and brings it up to now, which is notRead or a reading of the clock: so
-// each call sees what is due, also before the loop does. See advanceLocked.
-func (q *Queue[T]) lockAndAdvance(now time.Duration) {
-	q.mu.Lock()
-	q.advanceLocked(now)
-}
-
 // unlock ends every critical section after which there may be something to do for others: for a sleeping
 // getter, a key to take or a shutdown to notice; for the loop, another time to wait for; and for
 // drains, that nothing is left.
@@ -159,9 +150,6 @@ func (q *Queue[T]) unlock() {
 		}
 	}
 	next := q.nextDueLocked()
-	if waits := next != dueloop.Never; waits != q.anyWaits.Load() {
-		q.anyWaits.Store(waits) // Only if it changes: a store takes the cache line from the callers that read it.
-	}
 	wake := q.loop.TendLocked(next)
 	q.mu.Unlock()
 	if wake {
@@ -181,8 +169,9 @@ func (q *Queue[T]) isExhaustedLocked() bool {
 
 // Len returns the number of queued keys, including blocked ones.
 func (q *Queue[T]) Len() int {
-	q.lockAndAdvance(q.readClockIfUsed())
+	q.mu.Lock()
 	defer q.unlock()
+	q.advanceLocked()
 	return q.mu.queued
 }
 

@@ -75,9 +75,9 @@ func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
 // addWithoutLimiter adds the key if the limiter's answer cannot matter. It returns settled if so, and after
 // shutdown. Otherwise held reports whether a worker holds the key.
 func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bool) {
-	now := q.loop.Now()
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
+	now := q.advanceToNowLocked()
 	s, info := q.findLocked(k.hash, k.key)
 	switch {
 	case q.shuttingDown.Load(): // No add has an effect.
@@ -115,9 +115,9 @@ func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.R
 // inspectHeld reports whether the worker that holds the key has failed already, and how long MaxDelay lets
 // the key wait.
 func (q *Queue[T]) inspectHeld(k prepared[T], r *request) (hasFailed bool, maxDelay time.Duration) {
-	now := q.loop.Now()
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
+	now := q.advanceToNowLocked()
 	s, info := q.findLocked(k.hash, k.key)
 	if info == nil || !info.state.isHeld() {
 		return false, dueloop.Never

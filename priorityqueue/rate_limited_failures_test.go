@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -260,35 +259,4 @@ func TestForeignMethodsOfALimiterAreNotCalled(t *testing.T) {
 				t.Error("SetDelay was called")
 			}
 		})
-}
-
-// A latency is never negative, so that sums of latencies do not fall, although calls read the clock before
-// they have the lock.
-func TestLatenciesDoNotFall(t *testing.T) {
-	c := testkit.NewFakeClock()
-	late := &testkit.HookedClock{WithTicker: c}
-	config := pq.Config[string]{Clock: late, Name: "q", MetricsProvider: &reader{}}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		c.Step(time.Second)
-		hold(t, q, "a")
-		q.Done("a")
-		before := q.Stats()
-		// Between the reading of Get and its lock, another call adds the key a second later.
-		once := true
-		late.OnNow = func() {
-			if once {
-				once = false
-				c.Step(time.Second)
-				q.Add("b")
-				c.Step(-time.Second)
-			}
-		}
-		hold(t, q, "b")
-		q.Done("b")
-		after := q.Stats()
-		if after.Latency.Sum < before.Latency.Sum || after.WorkDuration.Sum < before.WorkDuration.Sum {
-			t.Errorf("the sum of latencies was %v and is %v", before.Latency.Sum, after.Latency.Sum)
-		}
-	})
 }

@@ -10,10 +10,11 @@ import (
 // with its worker, and comes again only if that asks for it or fails it. Remove works after shutdown, and may
 // end a drain.
 func (q *Queue[T]) Remove(key T) bool {
-	h, now := keytable.HashOf(key), q.readClockIfUsed()
+	h := keytable.HashOf(key)
 	defer q.Forget(key) // After the unlock: the limiter is foreign code.
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
+	now := q.advanceLocked()
 	s, info := q.findLocked(h, key)
 	if info != nil {
 		q.removeLocked(s, info, now)

@@ -104,11 +104,10 @@ func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 // shutDownAnd shuts the queue down, drops the keys that do not come any more, and waits for the goroutine of
 // the queue. It calls whenShutLocked in the critical section after which adds have no effect.
 func (q *Queue[T]) shutDownAnd(whenShutLocked func()) {
-	now := q.readClockIfUsed()
 	if q.config.MinInterval > 0 {
-		q.endIntervals(now)
+		q.endIntervals()
 	}
-	for !q.tryShutDown(now, whenShutLocked) {
+	for !q.tryShutDown(whenShutLocked) {
 	}
 	q.dropKeys()
 	q.loop.Wait()
@@ -116,9 +115,10 @@ func (q *Queue[T]) shutDownAnd(whenShutLocked func()) {
 
 // tryShutDown ends up to maxPerLock pauses, queues up to maxMoved due keys, and shuts the queue down. It
 // returns false if there are more: call it again.
-func (q *Queue[T]) tryShutDown(now time.Duration, whenShutLocked func()) bool {
-	q.lockAndAdvance(now)
+func (q *Queue[T]) tryShutDown(whenShutLocked func()) bool {
+	q.mu.Lock()
 	defer q.unlock()
+	now := q.advanceLocked()
 	for n := 0; q.mu.pauses.ends.Len() > 0; n++ {
 		if n == maxPerLock {
 			return false

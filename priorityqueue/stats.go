@@ -30,9 +30,9 @@ func (q *Queue[T]) beginObserving() {
 // Stats returns the queue's numbers. It takes constant time, except for keys that have just come due. A key
 // that a worker holds and that comes again at a time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
-	now := q.readClockIfUsed()
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
+	now := q.advanceLocked()
 	return q.statsLocked(now)
 }
 

@@ -48,10 +48,10 @@ func (q *Queue[T]) Next(ctx context.Context) (h workqueue.HandOut[T], err error)
 
 // takeDescribed is take that also returns what the queue itself knows of the key.
 func (q *Queue[T]) takeDescribed(ctxDone <-chan struct{}) (h workqueue.HandOut[T], err error) {
-	now := q.readClockIfUsed()
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
-	if now, err = q.awaitLocked(ctxDone, now); err != nil {
+	now, err := q.awaitLocked(ctxDone)
+	if err != nil {
 		return h, err
 	}
 	s := q.takeLocked(now)
@@ -66,27 +66,25 @@ func (q *Queue[T]) takeDescribed(ctxDone <-chan struct{}) (h workqueue.HandOut[T
 
 // take waits until a key can be handed out, and takes it.
 func (q *Queue[T]) take(ctxDone <-chan struct{}) (key T, priority int, err error) {
-	now := q.readClockIfUsed()
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
-	if now, err = q.awaitLocked(ctxDone, now); err != nil {
+	now, err := q.awaitLocked(ctxDone)
+	if err != nil {
 		return key, 0, err
 	}
 	e := q.mu.keys.At(q.takeLocked(now))
 	return e.Key, e.Value.priority, nil
 }
 
-// awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time, which
-// it has read again if it has slept.
-func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}, now time.Duration) (time.Duration, error) {
-	for !q.canTakeLocked() {
+// awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time.
+func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}) (now time.Duration, err error) {
+	for now = q.advanceLocked(); !q.canTakeLocked(); now = q.advanceLocked() {
 		if q.isExhaustedLocked() {
 			return now, workqueue.ErrShutDown
 		}
-		if !q.mu.Sleep(ctxDone, func() { now = q.readClockIfUsed() }) {
+		if !q.mu.Sleep(ctxDone) {
 			return now, gate.ErrContextDone
 		}
-		q.advanceLocked(now)
 	}
 	return now, nil
 }
@@ -123,12 +121,12 @@ func (q *Queue[T]) GetBatch(ctx context.Context, n int) (batch []workqueue.KeySn
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	batch, now, err := q.takeFirst(ctx.Done(), n)
+	batch, err = q.takeFirst(ctx.Done(), n)
 	if err != nil {
 		return nil, gate.PublicError(ctx, err)
 	}
 	for step := batch; len(step) == maxPerLock; { // There may be more.
-		step = q.takeMore(now, n-len(batch)) // All keys are handed out at the time of the first.
+		step = q.takeMore(n - len(batch))
 		batch = append(batch, step...)
 	}
 	for i := range batch {
@@ -138,22 +136,22 @@ func (q *Queue[T]) GetBatch(ctx context.Context, n int) (batch []workqueue.KeySn
 	return batch, nil
 }
 
-// takeFirst waits until a key can be handed out, and returns up to n keys and the time at which it took them.
-func (q *Queue[T]) takeFirst(ctxDone <-chan struct{}, n int) (_ snapshots[T], now time.Duration, err error) {
-	now = q.readClockIfUsed()
-	q.lockAndAdvance(now)
+// takeFirst waits until a key can be handed out, and takes up to n keys.
+func (q *Queue[T]) takeFirst(ctxDone <-chan struct{}, n int) (snapshots[T], error) {
+	q.mu.Lock()
 	defer q.unlock()
-	if now, err = q.awaitLocked(ctxDone, now); err != nil {
-		return nil, now, err
+	now, err := q.awaitLocked(ctxDone)
+	if err != nil {
+		return nil, err
 	}
-	return q.takeSomeLocked(now, n), now, nil
+	return q.takeSomeLocked(now, n), nil
 }
 
 // takeMore is takeFirst without the wait.
-func (q *Queue[T]) takeMore(now time.Duration, n int) snapshots[T] {
-	q.lockAndAdvance(now)
+func (q *Queue[T]) takeMore(n int) snapshots[T] {
+	q.mu.Lock()
 	defer q.unlock()
-	return q.takeSomeLocked(now, n)
+	return q.takeSomeLocked(q.advanceLocked(), n)
 }
 
 // takeSomeLocked takes up to n keys that can be handed out, but no more than maxPerLock.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
@@ -16,15 +17,6 @@ const (
 	// atOnce is when a key comes that has no delay. It has come at every time, notRead included.
 	atOnce = longAgo
 )
-
-// readClockIfUsed returns the loop's time, or notRead if the queue has no use for it. Call it without the
-// lock: the clock is foreign.
-func (q *Queue[T]) readClockIfUsed() time.Duration {
-	if !q.alwaysTimed && !q.anyWaits.Load() {
-		return notRead
-	}
-	return q.loop.Now()
-}
 
 // scheduleLocked makes the key at s, which is not in a line, come at that time, whatever was planned before.
 func (q *Queue[T]) scheduleLocked(s keytable.Slot, info *keyInfo, at, now time.Duration) {
@@ -69,15 +61,26 @@ func (q *Queue[T]) nextDueLocked() time.Duration {
 	return min(q.mu.pauseEnd, time.Duration(q.mu.due.First().Rank))
 }
 
-// advanceLocked brings the queue up to the time now: it queues due keys, ends pauses and forgets keys that
-// have rested.
-func (q *Queue[T]) advanceLocked(now time.Duration) {
+// advanceLocked brings the queue up to the time, which it returns: it queues due keys, ends pauses and forgets
+// keys that have rested. So each call sees what is due, also before the loop does. If the queue has no use for
+// the time, it does not read the clock, and returns notRead.
+func (q *Queue[T]) advanceLocked() (now time.Duration) {
+	if !q.alwaysTimed && q.nextDueLocked() == dueloop.Never {
+		return notRead
+	}
+	return q.advanceToNowLocked()
+}
+
+// advanceToNowLocked is advanceLocked that always reads the clock.
+func (q *Queue[T]) advanceToNowLocked() (now time.Duration) {
+	now = q.loop.Now()
 	if q.nextDueLocked() <= now {
 		q.moveDueLocked(now)
 	}
 	if q.mu.resting.Len() > 0 {
 		q.sweepRestingLocked(now)
 	}
+	return now
 }
 
 // maxMoved is how many due keys are queued under one lock: a few hundred microseconds, for which all other
@@ -103,8 +106,8 @@ func (q *Queue[T]) moveDueLocked(now time.Duration) {
 // moveDue queues what is due, and returns when to look again. It returns false if no key waits and no pause
 // has an end.
 func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
-	now := q.loop.Now()
-	q.lockAndAdvance(now)
+	q.mu.Lock()
 	defer q.unlock()
+	now := q.advanceToNowLocked()
 	return q.loop.PlanLocked(now, q.nextDueLocked())
 }

@@ -71,27 +71,3 @@ func TestClockSetBackWithinInterval(t *testing.T) {
 			drain(t, q, "a")
 		})
 }
-
-// An add that reads the clock, and then waits for the lock while a worker gets the key, does not shorten the
-// interval by this wait.
-func TestIntervalOfAnAddThatWaitedForTheLock(t *testing.T) {
-	c := testkit.NewFakeClock()
-	late := &testkit.HookedClock{WithTicker: c}
-	script(t, pq.Config[string]{Clock: late, MinInterval: 10 * time.Second},
-		func(t *testing.T, q *pq.Queue[string]) {
-			q.Add("a")
-			late.OnNow = func() { // between the reading of the add below and its lock
-				late.OnNow = nil
-				c.Step(time.Second)
-				hold(t, q, "a")
-				c.Step(-time.Second)
-			}
-			q.Add("a")
-			c.Step(time.Second)
-			q.Done("a")
-			wantDue := c.Now().Add(10 * time.Second)
-			if k, _ := q.SnapshotKey("a"); !k.Due.Equal(wantDue) {
-				t.Errorf("the key comes %v too early", wantDue.Sub(k.Due))
-			}
-		})
-}

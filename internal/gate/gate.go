@@ -70,8 +70,8 @@ func (g *Gate) wakeUpTo(pending int) {
 }
 
 // Sleep unlocks the gate, waits for a wake-up or for done, and locks it again. It returns false if done is
-// closed; a nil done never is. Before it locks the gate again it calls awake, unless that is nil.
-func (g *Gate) Sleep(done <-chan struct{}, awake func()) bool {
+// closed; a nil done never is.
+func (g *Gate) Sleep(done <-chan struct{}) bool {
 	if g.wakeUps == nil {
 		g.wakeUps = make(chan struct{}, maxPending)
 	}
@@ -89,9 +89,6 @@ func (g *Gate) Sleep(done <-chan struct{}, awake func()) bool {
 	case <-wakeUps:
 		woken = true
 	case <-done:
-	}
-	if awake != nil {
-		awake()
 	}
 	select {
 	case <-done:

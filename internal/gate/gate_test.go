@@ -12,7 +12,7 @@ func sleeper(g *Gate, done <-chan struct{}, more *bool) (woken <-chan bool) {
 	result := make(chan bool, 1)
 	go func() {
 		g.Lock()
-		woken := g.Sleep(done, nil)
+		woken := g.Sleep(done)
 		if *more {
 			g.Wake()
 		}
