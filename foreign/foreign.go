@@ -191,7 +191,7 @@ func (q *wrapper[T]) sleepLocked(done <-chan struct{}) bool {
 	q.mu.waiting++
 	defer func() { q.mu.waiting-- }()
 	q.ensureFetcherLocked()
-	return q.mu.Sleep(done, nil)
+	return q.mu.Sleep(done)
 }
 
 // takeLocked notes that a worker has got item, and reports whether that has causes.
