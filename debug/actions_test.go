@@ -360,6 +360,25 @@ func TestGroupsThatLookAlike(t *testing.T) {
 	}
 }
 
+// A long name of a group is cut where keys are shown.
+func TestLongGroup(t *testing.T) {
+	h := newAudited(t)
+	long := strings.Repeat("g", 4<<20)
+	q := priorityqueue.New(priorityqueue.Config[int]{
+		Name: "q", MetricsProvider: h, Group: func(key int) string { return long },
+	})
+	defer q.ShutDown()
+	for key := range 60 {
+		q.Add(key)
+	}
+	for _, query := range []string{"?queue=q&keys=250&format=json", "?queue=q&keys=250", "?queue=q&key=7",
+		"?queue=q&state=queued&format=json"} {
+		if n := get(h, query).Body.Len(); n > 1<<20 {
+			t.Errorf("%s has %d bytes", query, n)
+		}
+	}
+}
+
 // Groups can be paused and resumed. Those that are paused are listed even if none of their keys is, and the
 // list of queues says that there are any.
 func TestGroups(t *testing.T) {

@@ -9,9 +9,6 @@ import (
 	"strings"
 )
 
-// maxErrorGroups is how many errors a page lists.
-const maxErrorGroups = 10
-
 // errorGroup are keys whose last errors differ in nothing but names and numbers.
 type errorGroup struct {
 	// Error has … where they differ.
@@ -21,10 +18,8 @@ type errorGroup struct {
 	// Contains is the longest part that they have in common: ?error= with it shows these keys. It is empty if
 	// that is too short.
 	Contains string `json:"contains,omitempty"`
+	codes    []string
 }
-
-// errorGroups are counted by their Error.
-type errorGroups map[string]*errorGroup
 
 // matchingReport counts keys with certain errors.
 type matchingReport struct {
@@ -68,21 +63,60 @@ func (r *reading) countErrors(ctx context.Context) (groups errorGroups, keys int
 	return groups, keys
 }
 
+// errorGroups counts errors by their patterns.
+type errorGroups map[string]*errorPattern
+
+// errorPattern are errors that are alike but for names and numbers.
+type errorPattern struct {
+	places []place
+	// groups has the errors by their codes, joined by gap.
+	groups map[string]*errorGroup
+}
+
+// place is where a pattern has a word that may be a code, such as the status of an answer.
+type place struct {
+	values map[string]bool // nil after more than maxCodes
+	named  bool            // it is one, by its form or by the word before
+}
+
+const (
+	// maxErrorGroups is how many errors a page lists.
+	maxErrorGroups = 10
+	// maxCodes is how many values a code may have: more are names.
+	maxCodes = 8
+	// A number that nothing names is a code if each of its values is there for that many keys.
+	keysOfCode = 3
+)
+
 func (g errorGroups) add(k knownKey) {
 	if k.failed.Err == "" {
 		return
 	}
-	pattern := patternOf(k.failed.Err, keyText(k.key))
-	e := g[pattern]
-	if e == nil {
-		parts := strings.Split(pattern, gap)
-		longest := slices.MaxFunc(parts, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
-		e = &errorGroup{Error: short(pattern, maxError), Contains: strings.Trim(longest, " :")}
-		if len(e.Contains) < 4 || len(e.Contains) > maxKey || printable(e.Contains) != e.Contains {
-			e.Contains = ""
+	pattern, words := patternOf(k.failed.Err, keyText(k.key))
+	p := g[pattern]
+	if p == nil {
+		p = &errorPattern{places: make([]place, len(words)), groups: make(map[string]*errorGroup)}
+		for i := range p.places {
+			p.places[i].values = make(map[string]bool)
 		}
-		g[pattern] = e
+		g[pattern] = p
 	}
+	codes := make([]string, len(words))
+	for i, w := range words {
+		place := &p.places[i]
+		place.named = place.named || w.named
+		if place.values != nil {
+			place.values[w.text] = true
+			if len(place.values) > maxCodes {
+				place.values = nil
+				p.merge(i)
+			}
+		}
+		if codes[i] = w.text; place.values == nil {
+			codes[i] = gap
+		}
+	}
+	e := p.at(codes)
 	if k.state == stateGivenUp {
 		e.GivenUp++
 	} else {
@@ -90,10 +124,43 @@ func (g errorGroups) add(k knownKey) {
 	}
 }
 
+// at returns the errors with these codes.
+func (p *errorPattern) at(codes []string) *errorGroup {
+	text := strings.Join(codes, "\x00")
+	if p.groups[text] == nil {
+		p.groups[text] = &errorGroup{codes: codes}
+	}
+	return p.groups[text]
+}
+
+// merge makes one of the errors that differ only in place i.
+func (p *errorPattern) merge(i int) {
+	old := p.groups
+	p.groups = make(map[string]*errorGroup)
+	for _, e := range old {
+		codes := slices.Clone(e.codes)
+		codes[i] = gap
+		all := p.at(codes)
+		all.Failing, all.GivenUp = all.Failing+e.Failing, all.GivenUp+e.GivenUp
+	}
+}
+
 // sorted returns the errors that most keys have.
 func (g errorGroups) sorted() (all []errorGroup) {
-	for _, e := range g {
-		all = append(all, *e)
+	for pattern, p := range g {
+		keys := 0
+		for _, e := range p.groups {
+			keys += e.Failing + e.GivenUp
+		}
+		for i, place := range p.places {
+			if place.values != nil && !place.named && keys < keysOfCode*len(place.values) {
+				p.merge(i)
+			}
+		}
+		for _, e := range p.groups {
+			e.setText(pattern)
+			all = append(all, *e)
+		}
 	}
 	slices.SortFunc(all, func(a, b errorGroup) int {
 		return cmp.Or(cmp.Compare(b.Failing+b.GivenUp, a.Failing+a.GivenUp), cmp.Compare(a.Error, b.Error))
@@ -101,19 +168,41 @@ func (g errorGroups) sorted() (all []errorGroup) {
 	return all[:min(len(all), maxErrorGroups)]
 }
 
-// gap stands for what differs from key to key.
-const gap = "…"
+// setText sets the texts of the errors that have e's codes in pattern.
+func (e *errorGroup) setText(pattern string) {
+	for _, code := range e.codes {
+		pattern = strings.Replace(pattern, codeMark, code, 1)
+	}
+	parts := strings.Split(pattern, gap)
+	longest := slices.MaxFunc(parts, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
+	e.Error, e.Contains = short(pattern, maxError), strings.Trim(longest, " :")
+	if len(e.Contains) < 4 || len(e.Contains) > maxKey || printable(e.Contains) != e.Contains {
+		e.Contains = ""
+	}
+}
 
-// separators are between the words of an error.
-const separators = " \t\r\n:;,\"'()[]{}="
+const (
+	// gap stands for what differs from key to key, and codeMark in a pattern for what may be a code.
+	gap      = "…"
+	codeMark = "\x00"
+	// separators are between the words of an error.
+	separators = " \t\r\n:;,\"'()[]{}="
+)
 
-// patternOf returns an error with a gap for the key, and for each word that has a digit, except for the
-// status of an HTTP answer.
-func patternOf(err, key string) string {
+// code is a word that may be one. A named one is one by its form or by the word before.
+type code struct {
+	text  string
+	named bool
+}
+
+// patternOf returns an error with a gap for the key and for each word that has a digit, but a codeMark for
+// those that may be codes, and these.
+func patternOf(err, key string) (pattern string, codes []code) {
+	err = strings.ReplaceAll(err, codeMark, gap)
 	if len(key) > 2 { // A shorter one is a part of many words.
 		err = strings.ReplaceAll(err, key, gap)
 	}
-	var pattern strings.Builder
+	var text strings.Builder
 	before := "" // the word before
 	for err != "" {
 		length := strings.IndexAny(err, separators)
@@ -121,32 +210,41 @@ func patternOf(err, key string) string {
 			length = len(err)
 		}
 		word, rest := err[:length], err[length:]
-		varies := word == key || strings.Contains(word, gap) || strings.ContainsAny(word, "0123456789")
-		if word != "" && varies && !isStatus(before, word, rest) {
-			pattern.WriteString(gap)
-		} else {
-			pattern.WriteString(word)
+		isCode, named := codeLike(before, word)
+		switch {
+		case word != "" && (word == key || strings.Contains(word, gap)):
+			text.WriteString(gap)
+		case isCode:
+			text.WriteString(codeMark)
+			codes = append(codes, code{word, named})
+		case strings.ContainsAny(word, "0123456789"):
+			text.WriteString(gap)
+		default:
+			text.WriteString(word)
 		}
 		between := len(rest) - len(strings.TrimLeft(rest, separators))
-		pattern.WriteString(rest[:between])
+		text.WriteString(rest[:between])
 		before, err = word, rest[between:]
 	}
-	return pattern.String()
+	return text.String(), codes
 }
 
-// isStatus reports whether a word is the status of an HTTP answer, such as 503 in "status code 503" and "503
-// Service Unavailable".
-func isStatus(before, word, rest string) bool {
-	code, err := strconv.Atoi(word)
-	text := http.StatusText(code)
-	if err != nil || len(word) != 3 || text == "" {
-		return false
+// codeNames are how words end that name a code.
+var codeNames = []string{"status", "code", "http", "error", "err", "errno", "sqlstate", "exit", "signal"}
+
+// codeLike reports whether a word may be a code: a number of five digits at most, or digits with capitals, such
+// as 40P01 and ORA-00060. It is named if it has the value of an HTTP status, or comes after a word such as
+// "status".
+func codeLike(before, word string) (is, named bool) {
+	const digits, capitals = "0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
+	isNumber := word != "" && strings.Trim(word, digits) == ""
+	isMixed := !isNumber && strings.ContainsAny(word, digits) && strings.Trim(word, digits+capitals) == ""
+	if is = isNumber && len(word) <= 5 || isMixed && len(word) <= 12; !is {
+		return false, false
 	}
 	before = strings.ToLower(before)
-	named := slices.ContainsFunc([]string{"status", "code", "http", "error"}, func(name string) bool {
-		return strings.HasSuffix(before, name)
-	})
-	rest = strings.TrimLeft(rest, " ")
-	return named || strings.HasPrefix(before, "http/") ||
-		len(rest) >= len(text) && strings.EqualFold(rest[:len(text)], text)
+	number, _ := strconv.Atoi(word)
+	named = len(word) == 3 && http.StatusText(number) != "" || strings.HasPrefix(before, "http/") ||
+		slices.ContainsFunc(codeNames, func(name string) bool { return strings.HasSuffix(before, name) })
+	return true, named
 }

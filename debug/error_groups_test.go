@@ -63,33 +63,79 @@ func TestErrorsOfAllKeys(t *testing.T) {
 	})
 }
 
-// Numbers of any length differ from key to key. Three digits stay only where they are the status of an HTTP
-// answer.
+// errorsOf returns the errors that the page counts of keys that fail with these, once each, by their texts.
+func errorsOf(t *testing.T, errs ...string) map[string]int {
+	t.Helper()
+	found := make(map[string]int)
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		keys := make([]string, len(errs))
+		of := make(map[string]error)
+		for i, err := range errs {
+			keys[i] = fmt.Sprintf("key/%c%c", 'a'+i/26, 'a'+i%26)
+			of[keys[i]] = errors.New(err)
+		}
+		failAll(t, h, func(key string) error { return of[key] }, keys...)
+		for _, e := range getJSON[detail](t, h, "?queue=q").Errors {
+			found[e.Error] = e.Failing
+		}
+	})
+	return found
+}
+
+// Names and numbers differ from key to key.
 func TestErrorPatterns(t *testing.T) {
 	for errs, want := range map[[2]string]string{
 		{"order 150 conflicts", "order 151 conflicts"}:               "order … conflicts",
-		{"order 404 conflicts", "order 405 conflicts"}:               "order … conflicts",
 		{"unexpected status code 503", "unexpected status code 503"}: "unexpected status code 503",
 		{`GET "/a1": 503 Service Unavailable`,
 			`GET "/a2": 503 Service Unavailable`}: `GET "…": 503 Service Unavailable`,
-		{"status=429: slow down 100", "status=429: slow down 200"}: "status=429: slow down …",
-		{"HTTP/1.1 404 for 12", "HTTP/1.1 404 for 13"}:             "… 404 for …",
-		{"googleapi: Error 403: no", "googleapi: Error 403: no"}:   "googleapi: Error 403: no",
-		{"status 999", "status 998"}:                               "status …",
-		{"a:1,2 (3)", "a:4,5 (6)"}:                                 "a:…,… (…)",
+		{"status=429: slow down 50", "status=429: slow down 60"}: "status=429: slow down …",
+		{"HTTP/1.1 404 for 12", "HTTP/1.1 404 for 13"}:           "… 404 for …",
+		{"googleapi: Error 403: no", "googleapi: Error 403: no"}: "googleapi: Error 403: no",
+		{"a:1,2 (3)", "a:4,5 (6)"}:                               "a:…,… (…)",
+		{"no lease 2f6a after 1.5s", "no lease 9b1c after 30s"}:  "no lease … after …",
 	} {
-		inBubble(t, func(t *testing.T, h *debug.Handler) {
-			failAll(t, h, func(key string) error {
-				if key == "one" {
-					return errors.New(errs[0])
-				}
-				return errors.New(errs[1])
-			}, "one", "two")
-			if d := getJSON[detail](t, h, "?queue=q"); len(d.Errors) != 1 || d.Errors[0].Error != want ||
-				d.Errors[0].Failing != 2 {
-				t.Errorf("%q: %+v", errs, d.Errors)
-			}
-		})
+		if got := errorsOf(t, errs[0], errs[1]); len(got) != 1 || got[want] != 2 {
+			t.Errorf("%q: %v", errs, got)
+		}
+	}
+}
+
+// Errors that differ in a status alone stay apart, as libraries write them.
+func TestErrorsThatDifferInACode(t *testing.T) {
+	for _, errs := range [][2]string{
+		{"server returned 503", "server returned 404"},
+		{"got 503", "got 404"},
+		{"response 503", "response 404"},
+		{"upstream failed (503)", "upstream failed (404)"},
+		{"GET https://api.example.com/v1/pods/a7: 503 []", "GET https://api.example.com/v1/pods/b8: 404 []"},
+		{"exit status 1", "exit status 137"},
+		{"ERROR: deadlock detected (SQLSTATE 40P01)", "ERROR: deadlock detected (SQLSTATE 40001)"},
+		{"Error 1213 (40001): try again", "Error 1205 (HY000): try again"},
+		{"unexpected status code: 503", "unexpected status code: 404"},
+		{"HTTP 502", "HTTP 504"},
+		{"api error: status=429", "api error: status=500"},
+		{"googleapi: Error 403: no", "googleapi: Error 409: no"},
+		{"rpc failed: errno 11", "rpc failed: errno 110"},
+	} {
+		if got := errorsOf(t, errs[0], errs[1]); len(got) != 2 {
+			t.Errorf("%q are one: %v", errs, got)
+		}
+	}
+}
+
+// A number with few values over many keys is no name, and one with more than eight is.
+func TestErrorsWithNumbers(t *testing.T) {
+	var few, many []string
+	for i := range 24 {
+		few = append(few, fmt.Sprintf("shard %d is full", i%8))
+		many = append(many, fmt.Sprintf("status 4%02d", i))
+	}
+	if got := errorsOf(t, few...); len(got) != 8 || got["shard 7 is full"] != 3 {
+		t.Errorf("%v", got)
+	}
+	if got := errorsOf(t, many...); len(got) != 1 || got["status …"] != 24 {
+		t.Errorf("%v", got)
 	}
 }
 

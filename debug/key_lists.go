@@ -152,7 +152,11 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 		l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
 	}
 	// Behind the failing keys whose errors are known come those that only the limiter knows.
-	for _, k := range reports(q.Failing) {
+	for _, snapshot := range q.Failing {
+		k := newKeyReport(snapshot)
+		if k.State == string(workqueue.KeyWaiting) {
+			k.State = "" // Due says it.
+		}
 		if i := slices.IndexFunc(l.Failing, func(f keyReport) bool { return f.raw == k.raw }); i >= 0 {
 			l.Failing[i] = k
 		} else {

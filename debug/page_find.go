@@ -16,8 +16,14 @@ type findPage struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Refresh returns 0: the page never reloads.
-func (p *findPage) Refresh() int     { return 0 }
+// Refresh is after how many seconds the page reloads: 0 if each reload would go over many keys.
+func (p *findPage) Refresh() int {
+	if p.Found.looked > fewKeys || p.Error != "" {
+		return 0
+	}
+	return refreshSeconds
+}
+
 func (p *findPage) HrefJSON() string { return href("key", p.Found.Text, "format", "json") }
 
 // findPage looks for text in all queues, as search does in one.
@@ -59,6 +65,7 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		}
 		if found != nil {
 			p.Found.addFrom(found)
+			p.Found.looked += found.looked
 			answered[found.of] = !found.Incomplete
 		}
 	}

@@ -85,10 +85,6 @@ func TestFindEverywhere(t *testing.T) {
 			"q07 &lt;b&gt;")
 		wantBody(t, get(h, "?key=%3Cscript%3E"), `value="&lt;script&gt;"`,
 			"No key is called <code>&lt;script&gt;</code>, or contains it.")
-		if body := get(h, "?key=globex").Body.String(); strings.Contains(body, "data-refresh") ||
-			strings.Contains(body, `http-equiv="refresh"`) {
-			t.Error("a search of all queues repeats itself")
-		}
 	})
 }
 

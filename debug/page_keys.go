@@ -25,9 +25,17 @@ type keysPage struct {
 	Error string `json:"error,omitempty"`
 
 	Section section `json:"-"`
+	cheap   bool
 }
 
-func (p *keysPage) Refresh() int     { return 0 }
+// Refresh is after how many seconds the page reloads: 0 if each reload would go over many keys.
+func (p *keysPage) Refresh() int {
+	if !p.cheap {
+		return 0
+	}
+	return refreshSeconds
+}
+
 func (p *keysPage) HrefJSON() string { return p.hrefOf("page", p.Page, "format", "json") }
 
 // hrefOf returns the address of the same keys with more in its query.
@@ -91,6 +99,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	case stateFailing:
 		all.Hint += ", then those whose errors are not known"
 	}
+	p.cheap = noTurn == nil && r.looked <= fewKeys
 	p.Section = report.fill(all, p.Keys)
 	p.Section.Total, p.Section.State = p.Total, ""
 	if p.More && filter.errorText == "" {

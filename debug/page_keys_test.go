@@ -62,7 +62,7 @@ func TestAllKeysOfAState(t *testing.T) {
 		}
 		wantBody(t, get(h, "?queue=q&state=what%3F"), "No such state", "given_up")
 		wantBody(t, get(h, "?queue=q"), `25 of <a href="?queue=q&amp;state=failing">600</a>`)
-		wantBody(t, get(h, "?queue=q&state=failing&page=2"), "does not refresh itself", "Failing</h2>",
+		wantBody(t, get(h, "?queue=q&state=failing&page=2"), `data-refresh="5"`, "Failing</h2>",
 			"250 of 600", `data-of="failing"`, "even 349", "Page 2 of 3")
 		wantBody(t, get(h, "?queue=q&state=waiting"), "Waiting</h2>", "250 of 600", "even 000", `rel="next"`)
 		// With Errors that contain, the next try is known, too.
@@ -95,9 +95,10 @@ func TestErrorsTogether(t *testing.T) {
 		}
 		synctest.Wait()
 		want := []errorGroup{
-			{"got … after …", 0, 3, "after"},
 			{"writing …: …: no space left on device", 3, 0, "no space left on device"},
 			{"dial tcp …:…: connection refused", 2, 0, "connection refused"},
+			{"got 503 after …", 0, 2, "got 503 after"},
+			{"got 502 after …", 0, 1, "got 502 after"},
 			{"…", 1, 0, ""},
 		}
 		d := getJSON[detail](t, h, "?queue=q")
@@ -190,4 +191,60 @@ func TestLongSearch(t *testing.T) {
 			t.Errorf("%d keys, exact: %v", len(f.Keys), f.Exact)
 		}
 	}
+}
+
+// A page of few keys refreshes itself, and so does a search among them. One that goes over more than 10,000
+// does not, and says so.
+func TestPagesOfKeysRefresh(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := newRateLimited[string](t, "q", h)
+		start(t, worker.New(q, func(_ context.Context, key string) error {
+			return worker.Terminal(errors.New("never"))
+		}, worker.Options[string]{MetricsProvider: h, Logger: silent}))
+		for n := range 12 {
+			q.Add(fmt.Sprint("key ", n))
+		}
+		synctest.Wait()
+		pages := []string{"?queue=q&state=given_up", "?queue=q&state=waiting", "?key=key", "?key=key+7"}
+		for _, page := range pages {
+			body := get(h, page).Body.String()
+			if !strings.Contains(body, `data-refresh="5"`) || strings.Contains(body, "does not refresh itself") {
+				t.Errorf("%s does not refresh itself", page)
+			}
+		}
+		for n := range 10_001 {
+			q.AddAfter(fmt.Sprint("waits ", n), time.Hour)
+		}
+		for _, page := range pages[1:3] {
+			body := get(h, page).Body.String()
+			if strings.Contains(body, `data-refresh`) || !strings.Contains(body, "does not refresh itself") {
+				t.Errorf("%s refreshes itself", page)
+			}
+		}
+		if body := get(h, pages[0]).Body.String(); !strings.Contains(body, `data-refresh="5"`) {
+			t.Error("the given-up keys are few")
+		}
+	})
+}
+
+// A failing key that is in the line already has no time at which it comes, and the page says where it is.
+func TestNextTryOfQueuedKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := newRateLimited[string](t, "q", h)
+		start(t, worker.New(q, func(ctx context.Context, key string) error {
+			if key == "blocks" {
+				<-ctx.Done()
+				return nil
+			}
+			return errors.New("broken")
+		}, worker.Options[string]{Workers: 1, MetricsProvider: h, Logger: silent}))
+		q.Add("fails")
+		synctest.Wait()
+		q.Add("blocks")
+		synctest.Wait()
+		q.Add("fails")
+		for _, page := range []string{"?queue=q", "?queue=q&state=failing", "?queue=q&error=broken"} {
+			wantBody(t, get(h, page), "Failing</h2>", `data-label="Next try in">queued</td>`)
+		}
+	})
 }

@@ -58,6 +58,8 @@ type reading struct {
 	// err is the first panic, or nil.
 	err error
 
+	// looked counts the keys that visits have gone over.
+	looked int
 	// keys are as many as were asked for.
 	keys *queueKeys
 	// minute has the rates of the last minute.

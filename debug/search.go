@@ -49,8 +49,9 @@ type foundReport struct {
 	maybeCut bool
 	// of was searched, unless it is nil: then all were.
 	of *entry
-	// cheap: the same search does not look at many keys again.
-	cheap bool
+	// cheap: the same search does not look at many keys again. looked is at how many it has looked.
+	cheap  bool
+	looked int
 }
 
 func newFoundReport(text, id string) *foundReport {
@@ -124,14 +125,13 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 		}
 	}
 	ambiguous := id == "" && (every || len(text) >= minCut) // Several keys may have a text that was cut.
-	n := 0
+	looked := r.looked
 	if !f.Exact || ambiguous {
 		ctx, done, noTurn := searchTurn(ctx, turn, searchTime)
 		defer done()
 		f.Incomplete = true
 		if noTurn == nil {
 			r.visit(ctx, keyFilter{}, func(k knownKey) bool {
-				n++
 				if exact, fits := f.fits(k.key); fits {
 					f.add(keyReport{raw: k.key, State: k.state}, exact)
 				}
@@ -144,7 +144,8 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	if remembers {
 		r.entry.remember(text, id, f.Keys)
 	}
-	f.cheap = remembers || !f.Incomplete && n <= fewKeys
+	f.looked = r.looked - looked
+	f.cheap = remembers || !f.Incomplete && f.looked <= fewKeys
 	for i := range f.Keys {
 		// It may be in two states, or has moved meanwhile.
 		r.lookUp(&f.Keys[i], pools)

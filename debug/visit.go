@@ -122,6 +122,9 @@ func (v *visitor) hasTime() bool {
 
 // offer calls f with a key, unless its error does not fit, or it was offered before.
 func (v *visitor) offer(k knownKey) (goOn bool) {
+	if k.snapshot.State == "" { // eachInQueue counts the others.
+		v.r.looked++
+	}
 	if !v.hasTime() {
 		return false
 	}
@@ -150,6 +153,7 @@ func (v *visitor) eachInQueue(f func(knownKey) bool) bool {
 	}
 	n, step := 0, time.Now()
 	for k := range v.r.entry.queue.SnapshotKeys() {
+		v.r.looked++
 		if !v.hasTime() || !f(knownKey{key: k.Key, state: string(k.State), snapshot: k}) {
 			return false
 		}
