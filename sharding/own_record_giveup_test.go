@@ -242,11 +242,11 @@ func TestMemberWithQueueThatBlocks(t *testing.T) {
 			Hash: func(string) uint64 { return 1 << 63 }})
 		q.Add("stuck")
 		_, _ = q.Get()
-		q.Add("parked")
+		q.Add("aside")
 		mustJoin(t, store, Config{Name: "b", Slots: 2})
 		time.Sleep(2 * time.Second)
 		ended := make(chan struct{})
-		go func() { _, _ = q.Get(); close(ended) }() // It parks the key.
+		go func() { _, _ = q.Get(); close(ended) }() // It keeps the key aside.
 		time.Sleep(time.Second)
 		store.cutOff(true)
 		time.Sleep(15 * time.Second)

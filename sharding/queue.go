@@ -83,11 +83,13 @@ type queue[T comparable] struct {
 
 	ofOthers atomic.Uint64
 	leased   atomic.Bool // Lease was called, or its lack was logged.
+	wasAside atomic.Bool // A key was aside once.
 
 	mu struct {
 		sync.Mutex
-		// parked are keys that came out of the queue while their slot was stopping, with their priorities.
-		parked map[int]map[T]int
+		aside map[int]map[T]asideKey // by their slots
+		// cameBack has what was known of keys that were aside and are in the queue below again, until their Done.
+		cameBack map[T]asideKey
 		// unlisted are the slots whose keys are to be listed, and listed those of the listing that runs, each
 		// with the time when the member got it.
 		unlisted, listed map[int]time.Duration
@@ -122,7 +124,7 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 		q.operable, q.priorityOf = o, o.PriorityOf
 		q.add = func(key T, priority int) { o.AddWithPriority(key, priority, 0) }
 	}
-	q.mu.parked = make(map[int]map[T]int)
+	q.mu.aside, q.mu.cameBack = make(map[int]map[T]asideKey), make(map[T]asideKey)
 	q.mu.unlisted = make(map[int]time.Duration)
 	return q
 }
@@ -200,6 +202,9 @@ func (q *queue[T]) Next(ctx context.Context) (workqueue.HandOut[T], error) {
 	for {
 		h, err := q.ExtendedRateLimiting.Next(ctx)
 		if err != nil || q.take(h.Key, func(T) int { return h.Priority }) {
+			if q.wasAside.Load() {
+				h.AddedAt, h.HasCauses = q.earlierAdd(h.Key, h.AddedAt), !q.Causes(h.Key).IsZero()
+			}
 			return h, err
 		}
 	}
@@ -221,7 +226,8 @@ func (q *queue[T]) take(key T, priorityOf func(T) int) bool {
 			// If the slot has come back since the state was read, its listing adds the key, and Done queues it.
 			q.ofOthers.Add(1)
 			q.Forget(key)
-		} else if !q.park(slot, key, priorityOf(key)) {
+			q.forgetAside(key)
+		} else if !q.keepAside(slot, key, priorityOf(key)) {
 			continue
 		}
 		q.ExtendedRateLimiting.Done(key)
@@ -236,46 +242,11 @@ func (q *queue[T]) Done(key T) {
 		q.member.logger.Error("A key was handled without Queue.Lease: "+
 			"its handler goes on when the key moves, beside another one", "queue", q.name)
 	}
+	q.forgetAside(key)
 	slot, token := q.locate(key)
 	q.cells[slot].remove(token)
 	if q.member.state(slot) != held { // after the removal
 		signal(q.member.toWork)
-	}
-}
-
-// park keeps a key in case that its slot, which is stopping, stays. It returns false if it is not stopping.
-func (q *queue[T]) park(slot int, key T, priority int) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.member.state(slot) != stopping {
-		return false
-	}
-	if q.mu.parked[slot] == nil {
-		q.mu.parked[slot] = make(map[T]int)
-	}
-	q.mu.parked[slot][key] = priority
-	return true
-}
-
-// noLongerStopping adds the parked keys of slots that stay, and drops those of slots that have moved.
-func (q *queue[T]) noLongerStopping(slots []int) {
-	for _, slot := range slots {
-		var keys map[T]int
-		q.mu.Lock()
-		if q.member.state(slot) != stopping {
-			keys = q.mu.parked[slot]
-			delete(q.mu.parked, slot)
-		}
-		q.mu.Unlock()
-		isHeld := q.member.state(slot) != absent
-		for key, priority := range keys {
-			if isHeld {
-				q.add(key, priority)
-			} else {
-				q.ofOthers.Add(1)
-				q.Forget(key)
-			}
-		}
 	}
 }
 
@@ -296,6 +267,19 @@ func (c checked[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	if c.q.mayAdd(key) {
 		c.Operable.AddWithPriority(key, priority, after)
 	}
+}
+
+// Remove removes also a key that is aside.
+func (c checked[T]) Remove(key T) bool {
+	wasAside := c.q.removeAside(key)
+	return c.Operable.Remove(key) || wasAside
+}
+
+func (c checked[T]) PriorityOf(key T) int {
+	if k, ok := c.q.asideOf(key); ok {
+		return k.priority
+	}
+	return c.Operable.PriorityOf(key)
 }
 
 // OptsQueue is a queue whose adds have options of type O, as the PriorityQueue of controller-runtime.

@@ -19,7 +19,7 @@ type optsOnly struct {
 }
 
 // A key that was kept aside comes back with its priority, whichever method had handed it out.
-func TestParkedKeysKeepTheirPriority(t *testing.T) {
+func TestKeysAsideKeepTheirPriority(t *testing.T) {
 	for name, get := range map[string]func(q Queue[string]){
 		"GetWithPriority": func(q Queue[string]) { q.(OptsQueue[string, priorityqueue.AddOpts]).GetWithPriority() },
 		"Get":             func(q Queue[string]) { q.Get() },
@@ -36,7 +36,7 @@ func TestParkedKeysKeepTheirPriority(t *testing.T) {
 			q.AddWithOpts(priorityqueue.AddOpts{Priority: 7}, "high")
 			m.setState(0, stopping)
 			ended := make(chan struct{})
-			go func() { get(q); close(ended) }() // It parks both, waits, and gets the first of them.
+			go func() { get(q); close(ended) }() // It keeps both aside, waits, and gets the first of them.
 			synctest.Wait()
 			m.setState(0, held)
 			q.AddWithOpts(priorityqueue.AddOpts{}, "middle")

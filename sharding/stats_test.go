@@ -313,7 +313,7 @@ func TestCauses(t *testing.T) {
 func (q *queue[T]) queuedForTest() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.mu.parked[0])
+	return len(q.mu.aside[0])
 }
 
 // refusing is a store that does not write the table while it refuses.
