@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -26,10 +27,11 @@ type history struct {
 	confirmed map[string]int // the last version whose add was confirmed
 	seen      map[string]int // the last version that a handler which was Done in time has read
 	handlings map[string][]handling
-	quiet     atomic.Bool // producers end
-	short     bool        // no handler takes longer than a lease
-	killer    string      // a key whose handler ends its replica
-	dead      chan int    // the replicas that it has ended
+	quiet     atomic.Bool  // producers end
+	short     bool         // no handler takes longer than a lease
+	killer    string       // a key whose handler ends its replica
+	dead      chan int     // the replicas that it has ended
+	late      atomic.Int64 // answers that were said after the lease had ended
 
 	// With replicas in processes of their own: what a handler reads the version with, and calls in the end, and
 	// what the producer calls.
@@ -128,17 +130,43 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 			release()
 			return false // The replica is dead.
 		}
-		if random.IntN(20) == 0 {
+		handsBack := false
+		if isLate := context.Cause(leased) != nil; isLate {
+			h.late.Add(1)
+			time.Sleep(time.Duration(random.Int64N(int64(q.config.Lease))))
+			answerAtRandom(leased, q, key, random, errLate)
+		} else if !isLate && random.IntN(10) == 0 {
 			q.AddRateLimited(key)
-		} else if random.IntN(20) == 0 {
-			_, _ = q.Fail(leased, key, workqueue.Failure{})
+		} else if !isLate && random.IntN(5) == 0 {
+			handsBack = answerAtRandom(leased, q, key, random, errBroken)
 		}
 		did.done = time.Now() // before the look at the lease, which must have lived until then
-		did.accepted = q.holdsForTest(key) && context.Cause(leased) == nil
+		did.accepted = q.holdsForTest(key) && context.Cause(leased) == nil && !handsBack
 		h.handled(key, did, version)
 		q.Done(key)
 		release()
 	}
+}
+
+// errLate is the error of an answer that counts for nothing.
+var errLate = errors.New("the lease had ended before this was said")
+
+// answerAtRandom says something of the call for a held key, and reports whether it has handed the key back.
+func answerAtRandom(ctx context.Context, q *Queue[string], key string, random *rand.Rand, err error) bool {
+	switch random.IntN(5) {
+	case 0:
+		q.Succeed(key)
+	case 1:
+		q.Requeue(key, random.IntN(3), time.Duration(random.IntN(5))*time.Millisecond)
+	case 2:
+		_, _ = q.Fail(ctx, key, workqueue.Failure{Err: err, Terminal: true})
+	case 3:
+		_, _ = q.Fail(ctx, key, workqueue.Failure{Err: err, MaxRetries: 2})
+	default:
+		q.HandBack(key)
+		return true
+	}
+	return false
 }
 
 // holdsForTest reports whether the lease of key lives.

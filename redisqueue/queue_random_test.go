@@ -20,18 +20,20 @@ type tally struct {
 	histories, handlings, accepted, confirmed, replicasKilled, replicasCut, serversKilled, serversStopped,
 	flushes atomic.Int64
 	halfOpen, killedByKey, replicasLeft, otherVersions, pauses, limited atomic.Int64
+	lateAnswers, replicasEnded, serversFull                             atomic.Int64
 }
 
 func (y *tally) String() string {
 	return fmt.Sprintf(
 		"%d histories: %d hand-outs (%d done while the lease lived), %d confirmed adds, %d replicas killed, %d cut off, "+
 			"%d with half-open connections, %d killed by a key and %d of another version, the server killed %d times, stopped %d times, "+
-			"left %d times by the replica that confirmations wait for, and its scripts flushed %d times; the queue paused %d times, %d with a start limit",
+			"left %d times by the replica that confirmations wait for, full %d times, and its scripts flushed %d times; "+
+			"the queue paused %d times, %d with a start limit; %d answers after the lease, %d orderly ends",
 		y.histories.Load(), y.handlings.Load(), y.accepted.Load(), y.confirmed.Load(), y.replicasKilled.Load(),
 		y.replicasCut.Load(),
 		y.halfOpen.Load(), y.killedByKey.Load(), y.otherVersions.Load(),
-		y.serversKilled.Load(), y.serversStopped.Load(), y.replicasLeft.Load(), y.flushes.Load(), y.pauses.Load(),
-		y.limited.Load())
+		y.serversKilled.Load(), y.serversStopped.Load(), y.replicasLeft.Load(), y.serversFull.Load(),
+		y.flushes.Load(), y.pauses.Load(), y.limited.Load(), y.lateAnswers.Load(), y.replicasEnded.Load())
 }
 
 // count adds h to y.
@@ -39,6 +41,7 @@ func (h *history) count(y *tally) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	y.histories.Add(1)
+	y.lateAnswers.Add(h.late.Load())
 	for _, n := range h.confirmed {
 		y.confirmed.Add(int64(n))
 	}
@@ -192,6 +195,10 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	for range 3 {
 		start()
 	}
+	admin := s.client()
+	limitMemory := func(to string) error {
+		return admin.ConfigSet(context.Background(), "maxmemory", to).Err()
+	}
 	var story []string
 	happens := func(count *atomic.Int64, what ...any) {
 		story = append(story, fmt.Sprint(what...))
@@ -205,7 +212,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		}
 		bury()
 		n, r := anyReplica()
-		fault, pause := random.IntN(13), time.Duration(random.IntN(800))*time.Millisecond
+		fault, pause := random.IntN(17), time.Duration(random.IntN(800))*time.Millisecond
 		switch fault {
 		case 0, 1, 2:
 			happens(&y.replicasKilled, "kill replica ", n)
@@ -241,6 +248,18 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			number++
 			strangers = append(strangers, foreign.startReplica(number, s.addr, other,
 				rand.New(rand.NewPCG(seed, uint64(number))), &flaky))
+		case 13, 14:
+			// Handlers may be running: it says that it ends, for a moment, and is gone.
+			happens(&y.replicasEnded, "end replica ", n)
+			r.q.ShutDown()
+			_, _ = r.q.Settle(within(t, pause/4))
+			r.kill()
+			delete(replicas, n)
+			start()
+		case 15, 16:
+			happens(&y.serversFull, "the server is full for ", pause)
+			_ = limitMemory("100kb")
+			time.AfterFunc(pause, func() { _ = limitMemory("0") })
 		case 12:
 			happens(&y.pauses, "pause the queue for ", pause)
 			r.q.Pause(pause)
@@ -262,6 +281,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	}
 	// Nothing fails any more and nothing is added: all that was confirmed must be handled.
 	flaky.Store(false)
+	eventually(t, time.Minute, func() error { return limitMemory("0") })
 	for _, r := range replicas {
 		r.quiet.Wait()
 	}
@@ -286,6 +306,9 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		}
 		// Where calls take longer than leases, keys are given up that are innocent. They are not lost.
 		for _, k := range last.q.GivenUpKeys(10) {
+			if k.Err == errLate.Error() {
+				fail(fmt.Errorf("%s was given up by a late answer", k.Key))
+			}
 			if k.Key != h.killer {
 				last.q.RetryGivenUp(k.Key)
 			}
