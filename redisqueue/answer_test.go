@@ -257,3 +257,18 @@ func TestAnswersBeforeQuit(t *testing.T) {
 		s.apply(b, &reply{status: "OK", callIn: -1})
 	}
 }
+
+// A give-up takes back the retry that waits, with its priority.
+func TestGiveUpTakesRetryBack(t *testing.T) {
+	s, q, _ := twoReplicas(t, Config[string]{})
+	q.AddWithPriority("x", 3, 0)
+	mustGet(t, q, "x")
+	mustFail(t, q, "x", workqueue.Failure{Err: errBroken, AtLeast: time.Hour})
+	q.Done("x")
+	addAndGet(t, q, "x")
+	giveUp(q, "x", errBroken)
+	q.Done("x")
+	flush(t, q)
+	wantNoKeys(t, q)
+	must(t, checkInvariants(s.client(), q))
+}

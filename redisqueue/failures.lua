@@ -23,6 +23,7 @@ local function giveUp(key, attempts, reason)
 	local retry = call('ZSCORE', RETRIES, key)
 	if retry and call('ZSCORE', DELAYS, key) == retry then
 		call('ZREM', DELAYS, key)
+		setPriority(WAITING_PRIORITY, key, 0)
 	end
 	call('ZADD', GIVEN_UP, nowDigits, key)
 	call('HSET', TROUBLES, REASON .. key, whole(attempts) .. ' ' .. reason)

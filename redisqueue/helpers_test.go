@@ -58,10 +58,22 @@ func serverBinary(t testing.TB) string {
 // startServer starts a server with those settings beside the usual.
 func startServer(t testing.TB, settings ...string) *server {
 	t.Helper()
-	s := &server{t: t, dir: t.TempDir(), addr: freeAddr(t), args: settings}
+	s := &server{t: t, dir: tempDir(t), addr: freeAddr(t), args: settings}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
+}
+
+// tempDir is t.TempDir for a server: one that was killed may leave a child that still writes.
+func tempDir(t testing.TB) string {
+	dir, err := os.MkdirTemp("", "redisqueue")
+	must(t, err)
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(10 * time.Second); os.RemoveAll(dir) != nil && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	return dir
 }
 
 // nextPort is where freeAddr looks next. Ports that the system hands out by itself would not do: while a
@@ -105,14 +117,6 @@ func (t *exampleTB) Helper()                           {}
 func (t *exampleTB) Cleanup(f func())                  { t.cleanups = append(t.cleanups, f) }
 func (t *exampleTB) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
 func (t *exampleTB) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
-func (t *exampleTB) TempDir() string {
-	dir, err := os.MkdirTemp("", "redisqueue")
-	if err != nil {
-		panic(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
 
 func (s *server) port() string { return portOf(s.addr) }
 
