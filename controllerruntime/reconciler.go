@@ -92,18 +92,16 @@ type controller[request comparable] struct {
 //     suggests a delay, as one with the status 429 and a Retry-After does. The controller gets, and logs, an
 //     error that names the delay and wraps that of r.
 //
-//   - When r returns an error of [worker.Hold], the request is put on hold: no worker waits, nothing counts
-//     as a failure, and it comes again when it is released or its limit has passed. [worker.Call.Hold] does
-//     so after any result; [ReadYourWrites] uses it. Joined with a failure, the controller sees the failure,
-//     and the request is held all the same. Until the hold ends the queue counts the request as processed,
-//     because only then its Done is called; the controller does not.
+//   - [worker.Call.Hold] puts the request on hold after any result: no worker waits, and it does not start
+//     again before it is released or its limit has passed. [ReadYourWrites] uses it. Until the hold ends the
+//     queue counts the request as processed, because only then its Done is called; the controller does not.
 //
 //   - worker.RequeueAfter, [worker.Requeue], [worker.Every], [worker.Terminal] and [worker.Fatal] mean what
 //     they mean to a pool, but Fatal does not end the controller: for it, both of the last two are a
 //     reconcile.TerminalError.
 //
 //   - A Priority of reconcile.Result beside an error can raise the request's priority, but not lower it.
-//     Beside worker.Hold or one of the errors above it is ignored: worker.Requeue has a Priority of its own.
+//     Beside one of the errors above it is ignored: worker.Requeue has a Priority of its own.
 //
 // The page has the controller's queue, the requests that are being reconciled, those that fail or were given
 // up (by reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be
@@ -277,10 +275,9 @@ func (c *controller[request]) answerFor(req request, end worker.Result[request],
 	case end.Next == worker.NextRetry:
 		c.queue.calls.retried.Store(req, true)
 	// A success, after which Forget must do nothing.
-	case end.Next == worker.NextInterrupted || end.Next == worker.NextHold:
+	case end.Next == worker.NextInterrupted || end.Next == worker.NextLost:
 		c.queue.calls.interrupted.Store(req, true)
-		// r has worker.ErrAdded from elsewhere, or wants its request after the hold.
-		if !interrupted || end.Next == worker.NextHold {
+		if end.Next == worker.NextInterrupted && !interrupted { // Perhaps no add brings the request.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil
@@ -306,7 +303,7 @@ func meaning(result reconcile.Result, err error) error {
 	case err == nil && !result.Requeue && result.RequeueAfter <= 0:
 		return nil
 	case err == nil:
-		return worker.RequeueAfter(result.RequeueAfter)
+		return worker.RequeueAfter(max(result.RequeueAfter, 1)) // With Requeue the limiter delays it.
 	case errors.Is(err, reconcile.TerminalError(nil)):
 		return worker.Terminal(err)
 	}

@@ -72,8 +72,9 @@ func TestAnswersOfPools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
 		q := newRateLimited[string](t, "q", h)
-		start(t, worker.New(q, func(context.Context, string) error {
-			return worker.Hold("it is ready", time.Hour, func(func()) {})
+		start(t, worker.New(q, func(ctx context.Context, _ string) error {
+			worker.CallOf(ctx).Hold("it is ready", time.Hour)
+			return worker.RequeueAfter(0)
 		}, worker.Options[string]{MetricsProvider: h, Drain: worker.Nothing, Logger: silent}))
 		q.Add("held")
 		synctest.Wait()

@@ -53,7 +53,8 @@ func TestSelectedKeys(t *testing.T) {
 				defer mu.Unlock()
 				canceled[key] = true
 			case "held":
-				return worker.Hold("the test ends", time.Hour, func(func()) {})
+				worker.CallOf(ctx).Hold("the test ends", time.Hour)
+				return worker.RequeueAfter(0)
 			case "bad":
 				return worker.Terminal(errors.New("bad"))
 			case "fails":

@@ -19,8 +19,9 @@ func TestGroupAtItsLimit(t *testing.T) {
 			Group: func(string) string { return "acme" },
 			Limit: func(string) int { return 1 },
 		})
-		start(t, worker.New(q, func(context.Context, string) error {
-			return worker.Hold("it is ready", time.Hour, func(func()) {})
+		start(t, worker.New(q, func(ctx context.Context, _ string) error {
+			worker.CallOf(ctx).Hold("it is ready", time.Hour)
+			return worker.RequeueAfter(0)
 		}, worker.Options[string]{MetricsProvider: h, Drain: worker.Nothing, Logger: silent}))
 		q.Add("first")
 		q.Add("second")

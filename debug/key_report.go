@@ -37,19 +37,19 @@ type keyReport struct {
 	// What follows is known of keys that a pool handles.
 	Attempt     int `json:"attempt,omitempty"`
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// Interruptions is how often in a row its calls were interrupted.
-	Interruptions int          `json:"interruptions,omitempty"`
-	Held          *holdReport  `json:"hold,omitempty"`
-	Stuck         bool         `json:"stuck,omitempty"`
-	Canceled      bool         `json:"canceled,omitempty"`
-	Stack         string       `json:"stack,omitempty"`
-	Error         string       `json:"error,omitempty"`
-	FailsSince    time.Time    `json:"fails_since,omitzero"`
-	FailsFor      *seconds     `json:"fails_for_seconds,omitempty"`
-	FailedAt      time.Time    `json:"failed_at,omitzero"`
-	Ago           *seconds     `json:"failed_ago_seconds,omitempty"`
-	Calls         []callReport `json:"failed_calls,omitempty"`
-	ID            string       `json:"id,omitempty"`
+	// AtOnce is how many calls in a row wanted it again at once: see AtOnce of worker.Call.
+	AtOnce     int          `json:"at_once,omitempty"`
+	Held       *holdReport  `json:"hold,omitempty"`
+	Stuck      bool         `json:"stuck,omitempty"`
+	Canceled   bool         `json:"canceled,omitempty"`
+	Stack      string       `json:"stack,omitempty"`
+	Error      string       `json:"error,omitempty"`
+	FailsSince time.Time    `json:"fails_since,omitzero"`
+	FailsFor   *seconds     `json:"fails_for_seconds,omitempty"`
+	FailedAt   time.Time    `json:"failed_at,omitzero"`
+	Ago        *seconds     `json:"failed_ago_seconds,omitempty"`
+	Calls      []callReport `json:"failed_calls,omitempty"`
+	ID         string       `json:"id,omitempty"`
 	// Queue is set for keys that were found in all queues.
 	Queue *queueName `json:"queue,omitempty"`
 
@@ -184,7 +184,7 @@ func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 	if k.State == stateAbsent || k.State == stateFailing {
 		k.State = state
 	}
-	k.MaxAttempts, k.Interruptions = max(k.MaxAttempts, s.MaxAttempts), max(k.Interruptions, s.Interruptions)
+	k.MaxAttempts, k.AtOnce = max(k.MaxAttempts, s.MaxAttempts), max(k.AtOnce, s.AtOnce)
 	if k.Causes == nil {
 		k.Causes = newCauses(&s.Causes)
 	}

@@ -28,7 +28,8 @@ func TestKeysOnHold(t *testing.T) {
 					<-ctx.Done()
 					return nil
 				}
-				return worker.Hold("the cache shows <"+key+">", time.Hour, func(func()) {})
+				worker.CallOf(ctx).Hold("the cache shows <"+key+">", time.Hour)
+				return worker.RequeueAfter(0)
 			}, worker.Options[string]{Workers: 2, MetricsProvider: h, Drain: worker.Nothing})
 		}()
 		for i := range 30 {
@@ -104,7 +105,8 @@ func TestManyKeysOnHold(t *testing.T) {
 				return nil
 			}
 			time.Sleep(time.Duration(50-key) * time.Second) // The first ones are the last to be put on hold.
-			return worker.Hold("it is ready", time.Hour, func(func()) {})
+			worker.CallOf(ctx).Hold("it is ready", time.Hour)
+			return worker.RequeueAfter(0)
 		}, worker.Options[int]{MetricsProvider: h, Workers: 51, Drain: worker.Nothing, Logger: silent}))
 		for i := range 51 {
 			q.Add(i)

@@ -67,7 +67,7 @@ func TestWhatPoolsKnow(t *testing.T) {
 			synctest.Wait()
 		}
 		wantBody(t, get(h, "?queue=q"), `(1 key loops)`)
-		if k := getJSON[story](t, h, linksToKeys(h, "?queue=q&key=waits")[0]).Key; k.Interruptions != 6 {
+		if k := getJSON[story](t, h, linksToKeys(h, "?queue=q&key=waits")[0]).Key; k.AtOnce != 6 {
 			t.Errorf("%+v", k)
 		}
 		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=ignores")[0]), "Its handler was canceled, and goes on",

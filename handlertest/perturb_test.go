@@ -229,7 +229,8 @@ func TestPerturbHoldAfterTheLease(t *testing.T) {
 					return nil
 				}
 				time.Sleep(time.Millisecond) // Another worker gets the key.
-				return worker.Hold("something", time.Hour, func(func()) {})
+				worker.CallOf(ctx).Hold("something", time.Hour)
+				return worker.RequeueAfter(0)
 			}, worker.Options[string]{Workers: 2, Logger: slog.New(slog.DiscardHandler)})
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)

@@ -14,12 +14,13 @@ import (
 func holding(t *testing.T, q *Queue[string], hold bool) (calls chan string, release chan func(),
 	pool *worker.Pool[string]) {
 	calls, release = make(chan string, 10), make(chan func(), 10)
-	pool = worker.New(q, func(_ context.Context, key string) error {
+	pool = worker.New(q, func(ctx context.Context, key string) error {
 		calls <- key
 		if !hold || key != "x" {
 			return nil
 		}
-		return worker.Hold("it is ready", time.Hour, func(r func()) { release <- r })
+		release <- worker.CallOf(ctx).Hold("it is ready", time.Hour)
+		return worker.RequeueAfter(0)
 	}, worker.Options[string]{Logger: discard, Drain: worker.Nothing})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

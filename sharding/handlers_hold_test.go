@@ -30,11 +30,12 @@ func TestHandoverReleasesKeysOnHold(t *testing.T) {
 				var calls []string
 				keys := QueueConfig[string]{Keys: listOf("key")}
 				pool := func(name string, m *Member) (*worker.Pool[string], func()) {
-					p := worker.New(NewQueue(inner(), m, keys), func(context.Context, string) error {
+					p := worker.New(NewQueue(inner(), m, keys), func(ctx context.Context, _ string) error {
 						mu.Lock()
 						defer mu.Unlock()
 						calls = append(calls, name)
-						return worker.Hold("nothing", time.Hour, func(func()) {})
+						worker.CallOf(ctx).Hold("nothing", time.Hour)
+						return worker.RequeueAfter(0)
 					}, worker.Options[string]{})
 					ctx, cancel := context.WithCancel(t.Context())
 					done := make(chan error)

@@ -8,166 +8,266 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, there
-// is no attempt, priority or cause. All methods may be called from any goroutine. Over a queue on a server
-// UntilAdded may wait for that, up to a second, and so may LastAttempt after the lease was lost.
-type Call struct {
-	ctx context.Context
-	anyCall
-}
-
-// CallOf returns the call whose context ctx is, or is made from.
-func CallOf(ctx context.Context) Call {
-	c, _ := ctx.Value(callKey{}).(anyCall)
-	return Call{ctx, c}
-}
-
-// callKey is the key whose Value in a callContext is the callContext itself.
-type callKey struct{}
-
-// anyCall is what a Call needs of its *callContext. It hides the type of the key.
-type anyCall interface {
-	view() callView
-	logger() *slog.Logger
-	causes() workqueue.Causes
-	lastAttempt() bool
-	untilAdded(ctx context.Context) context.Context
-	wasInterrupted() bool
-	addReason(r *holdReason)
-}
-
-// callView is what a handler may read of its running call. It is zero if the call has ended, or is none.
-type callView struct {
-	attempt, priority    int
-	running, hasPriority bool
-}
-
-func (c Call) view() (v callView) {
-	if c.anyCall != nil {
-		v = c.anyCall.view()
-	}
-	return v
-}
-
-// Attempt returns the number of this attempt: 1, and one more for each failure in a row before this call.
-func (c Call) Attempt() int { return c.view().attempt }
-
-// LastAttempt reports whether the key is given up if this call fails now: it has failed Options.MaxRetries
-// times, the delay after the last failure has passed, and the pool has not ended the contexts of its calls.
-// Over a queue that processes share, the failures of all count.
-func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
-
-// Priority returns the key's priority when the call began, or false if the queue is no [operate.Operable].
-func (c Call) Priority() (priority int, ok bool) {
-	v := c.view()
-	return v.priority, v.hasPriority
-}
-
-// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and, until the call
-// ends, "key". Without a call it is [slog.Default].
-func (c Call) Logger() *slog.Logger {
-	if c.anyCall == nil {
-		return slog.Default()
-	}
-	return c.logger()
-}
-
-// Causes returns why the key came, for people and traces: a handler must do without them, because many adds
-// have none and retries have none. Over a queue that is not of this project they are those of adds by a Pool.
-func (c Call) Causes() (causes workqueue.Causes) {
-	if c.anyCall != nil {
-		causes = c.causes()
-	}
-	return causes
-}
-
-// UntilAdded returns a context for the waits that are worth interrupting. It is made from the context that
-// CallOf got, and ends also when the key of the call is added again, with the cause [ErrAdded]. If the key
-// was added after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a
-// Quiet [workqueue.Cause] do not end it. A key that an earlier call has asked for again, by RequeueAfter, is
-// added when its time comes, and that ends it, too.
+// This file follows a call from the hand-out of its key to Done. The steps, in their order:
 //
-// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has
-// been interrupted. That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC
-// status has, return context.Cause instead.)
+//	newCall     reads what the queue knows of the key, and makes the contexts
+//	start       lets others see the call; then the caller calls the handler
+//	decide      writes into result what becomes of the key, and gives a failure to the queue's Fail
+//	settle      (pools only) adds the key again, or makes the queue forget its failures
+//	report      logs the call, and calls the hooks
+//	endCall     counts the call, and ends its contexts
+//	doneOrHold  calls the queue's Done, or puts the key on hold (see hold.go)
 //
-// It may be called in a loop: called again with the same context, it returns the context of the last time,
-// unless that has ended. Only the last context is kept. Its first use starts a goroutine, which ends with the
-// call or when the key is added again. Over a queue that is not of this project it ends only by adds of the
-// pool itself. Without a call UntilAdded returns the context that CallOf got: nil for the zero Call.
-func (c Call) UntilAdded() context.Context {
-	if c.anyCall == nil {
-		return c.ctx
+// A pool takes them in handleKey and callHandler. Of a [Tracker], Begin takes the first two, End the others up
+// to endCall, and Done the last.
+
+// Tracked is a call of a handler, from [Tracker.Begin] to [Tracked.Done].
+type Tracked[T comparable] struct {
+	tracker *Tracker[T]
+	base    context.Context // the parent of the call's contexts
+
+	// newCall sets these, and then they do not change.
+
+	handOut       workqueue.HandOut[T]
+	atOnce        int // calls in a row before this one, see Call.AtOnce
+	ctx, callCtx  context.Context
+	cancel        context.CancelCauseFunc // of callCtx
+	cancelTimeout context.CancelFunc      // nil without a HandlerTimeout
+	leaseParent   context.Context         // from which ctx was made; nil without a lease
+	releaseLease  context.CancelFunc      // nil without a lease
+	lostBefore    bool                    // the key's lease had ended before the handler could be called
+	goroutine     string                  // the number of the goroutine, empty without StuckAfter
+
+	// The goroutine that makes the call owns these. (Others read result.Key and result.Started.)
+
+	result      Result[T]
+	fatal       bool // the handler's error wants Run to end
+	sameFailure bool // see Same of workqueue.Retry
+
+	// The tracker's mu guards what follows.
+
+	running         bool      // from start to endCall
+	index           int       // in the tracker's running
+	changeSince     time.Time // when the change that the call answers began (see changes.go), or zero
+	stuck, canceled bool      // see RunningKey
+	stack           string    // of a stuck call
+	adds            addWatch
+	hold            *hold[T] // nil unless the handler has arranged one; after endCall it does not change
+}
+
+// newCall makes a call of what the queue has handed out, with its contexts.
+func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], goroutine string) *Tracked[T] {
+	attempt := h.Failures.Count + 1
+	c := &Tracked[T]{tracker: t, base: base, handOut: h, goroutine: goroutine, changeSince: h.AddedAt,
+		result: Result[T]{Key: h.Key, Attempt: attempt, Started: t.options.Clock.Now()}}
+	t.mu.Lock()
+	if _, rec := t.mu.records.find(h.Key); rec != nil {
+		c.atOnce = int(rec.atOnce)
 	}
-	return c.untilAdded(c.ctx)
-}
-
-// Hold makes the key wait after this call, whatever the handler returns: the key does not start again until
-// release is called or limit has passed, as with the function [Hold]. After nil it comes again only if
-// somebody adds it. So it suits a cache that does not show yet what the handler has written: the next call
-// must not come before, and need not come at all.
-//
-// It may be called more than once in a call: the key is held until each hold was released or has come to its
-// limit. If the handler also returns [Hold], that is one more. A key whose handler fails or panics is held
-// all the same. Without a call, and after its end, arrange is not called. It panics as Hold does.
-func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
-	if c.view().running {
-		c.addReason(Hold(reason, limit, arrange).(*holdReason))
+	t.mu.Unlock()
+	c.makeContext()
+	if c.lostBefore = c.hasLostLease(); c.lostBefore {
+		t.log(base, slog.LevelWarn, "The lease of a key ended before its handler was called", "key", h.Key)
 	}
+	return c
 }
 
-// What follows are the methods of anyCall. Of tracked they use tracker and base, which do not change, at any
-// time, and the rest only while this call is running: afterwards it serves other calls.
-
-func (cc *callContext[T]) view() (v callView) {
-	cc.ifRunning(func(c *Tracked[T]) { v = callView{c.attempt, c.priority, true, c.tracker.priorities != nil} })
-	return v
+// handleKey does all with a key that a worker has got.
+func (p *Pool[T]) handleKey(w *worker[T], h workqueue.HandOut[T]) {
+	c := p.tracker.newCall(p.poolCtx, h, w.goroutine)
+	if p.startCall(w, c) {
+		p.callHandler(c)
+		return
+	}
+	switch {
+	case c.lostBefore: // Another process may have the key.
+	case p.options.KeepQueue || p.tracker.leaser != nil: // Somebody else will handle the key.
+		p.handBack(c)
+	default:
+		p.noteNotStarted(h.Key)
+	}
+	c.endContext()
+	p.done(h.Key)
 }
 
-func (cc *callContext[T]) lastAttempt() bool {
-	t := cc.tracked.tracker
-	key, running := cc.key()
-	if !running || t.options.MaxRetries == UnlimitedRetries || cc.tracked.base.Err() != nil {
+// startCall begins the call of w. It returns false if the lease is lost or no key is started any more.
+func (p *Pool[T]) startCall(w *worker[T], c *Tracked[T]) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.getting, w.call = false, c
+	if c.lostBefore || !p.mayStartLocked() {
+		p.signal() // leftBehind may wait for w.
 		return false
 	}
-	f := t.queue.Failures(key)
-	return f.Left == 0 && f.Count >= max(0, t.options.MaxRetries)
+	delete(p.mu.refused, c.result.Key) // If it was refused, it has come all the same, by an earlier add.
+	p.tracker.start(c)
+	return true
 }
 
-func (cc *callContext[T]) addReason(r *holdReason) {
-	cc.ifRunning(func(c *Tracked[T]) { c.reasons = append(c.reasons, r) })
+// callHandler calls the handler and does what its error asks for, also if it panics or ends the goroutine.
+// Panics of other code are not caught.
+func (p *Pool[T]) callHandler(c *Tracked[T]) {
+	err := ErrGoexit
+	defer func() {
+		if v := recover(); v != nil {
+			panicked := newPanicError(v)
+			if p.options.CrashOnPanic {
+				p.tracker.log(c.base, slog.LevelError, "The handler panicked", "key", c.result.Key, "panic", v)
+				panic(v) // The stack that the runtime prints is still that of the handler.
+			}
+			err = panicked
+		}
+		c.decide(err)
+		p.settle(c)
+		if c.fatal {
+			p.fail(c.result.Err)
+		}
+		c.report()
+		c.endCall()
+		c.doneOrHold(p.done)
+	}()
+	err = p.handler(c.ctx, c.result.Key)
 }
 
-// key returns the key of the call, or false if it has ended.
-func (cc *callContext[T]) key() (key T, running bool) {
-	running = cc.ifRunning(func(c *Tracked[T]) { key = c.result.Key })
-	return key, running
-}
-
-func (cc *callContext[T]) logger() *slog.Logger {
-	logger := cc.tracked.tracker.logger
-	if key, running := cc.key(); running {
-		return logger.With("key", key)
+// read returns what the handler's error asks for now.
+func (c *Tracked[T]) read(err error) request {
+	asked := readAnswer(err, err != nil && c.wasAdded())
+	_, panicked := err.(*PanicError)
+	switch {
+	case c.hasLostLease():
+		return request{next: NextLost, fatal: asked.fatal}
+	case asked.next == NextRetry && c.base.Err() != nil && !panicked && err != ErrGoexit:
+		return request{next: NextInterrupted} // The handler's context had ended: it may have failed only because of that.
 	}
-	return logger
+	return asked
 }
 
-func (cc *callContext[T]) causes() (causes workqueue.Causes) {
-	if key, running := cc.key(); running {
-		causes = cc.tracked.tracker.queue.Causes(key)
+// decide writes into result what becomes of the key, by the error that the handler has returned.
+func (c *Tracked[T]) decide(err error) {
+	t, r := c.tracker, &c.result
+	asked := c.read(err)
+	r.Duration = t.options.Clock.Since(r.Started)
+	if asked.every > 0 {
+		asked.after = t.untilMoment(r.Key, asked.every, t.options.Clock.Now())
 	}
-	return causes
+	r.Err, r.Next, r.After, r.Priority, c.fatal = err, asked.next, asked.after, asked.priority, asked.fatal
+	if r.Next.failed() {
+		c.countFailure()
+	}
+	t.recordOutcome(c)
 }
 
-func (cc *callContext[T]) untilAdded(ctx context.Context) context.Context {
-	key, running := cc.key()
-	if !running {
-		return ctx
+// failTimeout bounds the wait for a server that counts the failures. A late server still gets the failure.
+const failTimeout = time.Second
+
+// countFailure lets the queue count the failure, and add the key or give it up.
+func (c *Tracked[T]) countFailure() {
+	t, r := c.tracker, &c.result
+	ctx := context.Background()
+	if t.leaser != nil {
+		timed, cancel := context.WithTimeout(ctx, failTimeout)
+		defer cancel()
+		ctx = timed
 	}
-	again := cc.tracked.tracker.queue.AddedAgain(key)
-	if again == nil {
-		return ctx
+	retry, err := t.queue.Fail(ctx, r.Key, workqueue.Failure{Err: r.Err, AtLeast: r.After,
+		MaxRetries: t.options.MaxRetries, RetryFor: t.options.RetryFor, Terminal: r.Next == NextGiveUp})
+	if err != nil {
+		t.log(ctx, slog.LevelDebug, "The queue's server has not answered to a failure", "key", r.Key, "err", err)
 	}
-	std := cc.ensureStd()
-	return std.adds.contextFrom(ctx, std, again)
+	r.Attempt, c.sameFailure = retry.Attempt, retry.Same
+	if retry.GivenUp {
+		r.Next = NextGiveUp
+	}
+}
+
+// settle does in the queue what has been decided.
+func (p *Pool[T]) settle(c *Tracked[T]) {
+	r := &c.result
+	switch r.Next {
+	case NextForget:
+		p.succeed(r.Key)
+	case NextRequeue:
+		p.addAgain(c)
+		p.queue.Forget(r.Key)
+	case NextInterrupted:
+		switch {
+		case c.base.Err() != nil:
+			p.handBack(c)
+		case !c.Interrupted(): // ErrAdded came from elsewhere, so perhaps no add brings the key.
+			p.addAgain(c)
+		}
+	}
+}
+
+// addAgain adds the key after the delay, and with the priority, that result has.
+func (p *Pool[T]) addAgain(c *Tracked[T]) {
+	priority := c.handOut.Priority
+	if c.result.Priority != nil {
+		priority = *c.result.Priority
+	}
+	p.addAfter(c.result.Key, priority, c.result.After)
+	if c.result.After <= 0 {
+		p.noteIfRefused(c.result.Key)
+	}
+}
+
+func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
+	switch t := p.tracker; {
+	case t.answers != nil:
+		t.answers.Requeue(key, priority, after)
+	case t.priorities != nil:
+		t.priorities.AddWithPriority(key, priority, after)
+	default:
+		p.queue.AddAfter(key, after)
+	}
+}
+
+func (p *Pool[T]) succeed(key T) {
+	if p.tracker.answers != nil {
+		p.tracker.answers.Succeed(key)
+	} else {
+		p.queue.Forget(key)
+	}
+}
+
+// handBack adds the key again as it came: with its causes, its priority, and the failures that it has.
+func (p *Pool[T]) handBack(c *Tracked[T]) {
+	key, priority := c.result.Key, c.handOut.Priority
+	if p.tracker.answers != nil {
+		p.tracker.answers.HandBack(key)
+		return
+	}
+	causes := p.queue.Causes(key)
+	p.addAfter(key, priority, 0)
+	p.noteIfRefused(key)
+	// An add with a cause has priority 0, and the higher one counts. So a key below 0 loses its causes.
+	if priority >= 0 {
+		for _, cause := range causes.Last {
+			p.queue.AddCause(key, cause)
+		}
+	}
+}
+
+// report logs the call, and calls the hooks.
+func (c *Tracked[T]) report() {
+	o := &c.tracker.options
+	c.logCall()
+	if c.result.Next == NextGiveUp && o.OnGiveUp != nil {
+		o.OnGiveUp(c.ctx, c.result)
+	}
+	if o.OnFinish != nil {
+		o.OnFinish(c.ctx, c.result)
+	}
+}
+
+// endCall counts the call and ends its contexts.
+func (c *Tracked[T]) endCall() {
+	t := c.tracker
+	t.mu.Lock()
+	if c.running {
+		t.countLocked(c)
+		t.removeRunningLocked(c)
+	}
+	t.mu.Unlock()
+	c.endContext()
 }

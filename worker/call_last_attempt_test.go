@@ -35,7 +35,7 @@ func TestLastAttempt(t *testing.T) {
 	}
 }
 
-// After the pool's context has ended, a failure gives no key up.
+// After the pool has ended the call's context, an error is no failure, so it gives no key up.
 func TestLastAttemptAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
@@ -47,7 +47,7 @@ func TestLastAttemptAfterTheEnd(t *testing.T) {
 			return ctx.Err()
 		}, options{MaxRetries: worker.NoRetries, Drain: worker.Nothing})
 		q.Add("a")
-		run(t, p).endLeaving("1 failed and not retried: a")
+		run(t, p).endLeaving("1 queued and not started: a")
 		equal(t, "last", last, true, false)
 	})
 }

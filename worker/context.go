@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"reflect"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"k8s.io/utils/clock"
 )
 
 // A handler's context ends with its call, and with Run if the handler has not returned by then. If Run ends
@@ -24,196 +24,308 @@ var (
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
+// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, there
+// is no attempt, priority or cause. All methods may be called from any goroutine. Over a queue on a server
+// UntilAdded may wait for that, up to a second, and so may LastAttempt after the lease was lost.
+type Call struct {
+	ctx context.Context
+	anyCall
+}
+
+// CallOf returns the call whose context ctx is, or is made from.
+func CallOf(ctx context.Context) Call {
+	c, _ := ctx.Value(callKey{}).(anyCall)
+	return Call{ctx, c}
+}
+
+// callKey is the key in a handler's context of the *Tracked, which is an anyCall.
+type callKey struct{}
+
+// anyCall is what a Call needs of its *Tracked. It hides the type of the key.
+type anyCall interface {
+	view() callView
+	logger() *slog.Logger
+	causes() workqueue.Causes
+	lastAttempt() bool
+	untilAdded(ctx context.Context) context.Context
+	arrangeHold(reason string, limit time.Duration) (release func())
+	read(err error) request
+}
+
+// callView is what a handler may read of its running call. It is zero if the call has ended, or is none.
+type callView struct {
+	attempt, priority, atOnce int
+	hasPriority               bool
+	failingSince              time.Time
+}
+
+func (c Call) view() (v callView) {
+	if c.anyCall != nil {
+		v = c.anyCall.view()
+	}
+	return v
+}
+
+// Attempt returns the number of this attempt: 1, and one more for each failure in a row before this call.
+func (c Call) Attempt() int { return c.view().attempt }
+
+// AtOnce returns how many calls for the key in a row, before this one, wanted it again at once: they were
+// interrupted (see [NextInterrupted]) or have asked for that with [RequeueAfter], and no hold of a millisecond
+// or more followed. A call with any other answer ends the row.
+//
+// After the sixth in a row the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s. See
+// also Stats.Looping.
+func (c Call) AtOnce() int { return c.view().atOnce }
+
+// FailingSince returns when the first of the failures in a row before this call happened: zero if the last
+// call has not failed.
+func (c Call) FailingSince() time.Time { return c.view().failingSince }
+
+// LastAttempt reports whether the key is given up if this call fails now: it has failed Options.MaxRetries
+// times, or for longer than RetryFor, the delay after the last failure has passed, and the pool has not ended
+// the contexts of its calls. Over a queue that processes share, the failures of all count.
+func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
+
+// Priority returns the key's priority when the call began, or false if the queue is no [operate.Operable].
+func (c Call) Priority() (priority int, ok bool) {
+	v := c.view()
+	return v.priority, v.hasPriority
+}
+
+// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and, until the call
+// ends, "key". Without a call it is [slog.Default].
+func (c Call) Logger() *slog.Logger {
+	if c.anyCall == nil {
+		return slog.Default()
+	}
+	return c.logger()
+}
+
+// Causes returns why the key came, for display and traces: a handler must do without them, because many adds
+// have none and retries have none.
+func (c Call) Causes() (causes workqueue.Causes) {
+	if c.anyCall != nil {
+		causes = c.causes()
+	}
+	return causes
+}
+
+// UntilAdded returns a context for the waits that are worth interrupting. It is made from the context that
+// CallOf got, and ends also when the key of the call is added again, with the cause [ErrAdded]. If the key
+// was added after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a
+// Quiet [workqueue.Cause] do not end it. A key that an earlier call has asked for again, by RequeueAfter, is
+// added when its time comes, and that ends it, too.
+//
+// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has
+// been interrupted. That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC
+// status has, return context.Cause instead.) If that happens more than five times in a row, the key is slowed
+// down: see [Call.AtOnce].
+//
+// It may be called in a loop: called again with the same context, it returns the context of the last time,
+// unless that has ended. Each other context starts a goroutine, which ends with the context that is returned.
+// Without a call UntilAdded returns the context that CallOf got: nil for the zero Call.
+func (c Call) UntilAdded() context.Context {
+	if c.anyCall == nil {
+		return c.ctx
+	}
+	return c.untilAdded(c.ctx)
+}
+
+// Hold makes the key wait after this call, whatever the handler returns: the key does not start again until
+// release is called or limit has passed, whichever is first. The worker is free meanwhile. After nil the key
+// comes only if somebody adds it; return RequeueAfter(0) if the key should come when the hold ends. A key
+// whose handler fails or panics is held as well.
+//
+//	release := worker.CallOf(ctx).Hold("web is rolled out", 10*time.Minute)
+//	rollouts.Notify("web", release)
+//	return worker.RequeueAfter(0)
+//
+// A held key needs no goroutine and no timer of its own: for the end of a context,
+// context.AfterFunc(ctx, release) does it. release may be called from any goroutine, any number of times, also
+// before the handler has returned and after the pool has ended. It calls the queue's Done.
+//
+// There is one hold a call. If Hold is called again, the hold lasts until each release was called or the
+// longest limit has passed, and shows the first reason: short text for display, of which 200 bytes are kept.
+// The package comment says what ends a hold early. Without a call, and after its end, Hold does nothing, and
+// release neither. Hold panics if limit is not positive.
+func (c Call) Hold(reason string, limit time.Duration) (release func()) {
+	checkLimit(limit)
+	if c.anyCall == nil {
+		return func() {}
+	}
+	return c.arrangeHold(reason, limit)
+}
+
+// What follows are the methods of anyCall.
+
+func (c *Tracked[T]) isRunning() bool {
+	c.tracker.mu.Lock()
+	defer c.tracker.mu.Unlock()
+	return c.running
+}
+
+func (c *Tracked[T]) view() (v callView) {
+	if c.isRunning() {
+		f := c.handOut.Failures
+		v = callView{f.Count + 1, c.handOut.Priority, c.atOnce, c.tracker.priorities != nil, f.Since}
+	}
+	return v
+}
+
+func (c *Tracked[T]) lastAttempt() bool {
+	t := c.tracker
+	o := &t.options
+	if !c.isRunning() || o.MaxRetries == UnlimitedRetries && o.RetryFor == 0 || c.base.Err() != nil {
+		return false
+	}
+	f := t.queue.Failures(c.result.Key)
+	isOld := o.RetryFor > 0 && f.Count > 0 && o.Clock.Since(f.Since) > o.RetryFor
+	return f.Left == 0 && (isOld || o.MaxRetries != UnlimitedRetries && f.Count >= max(0, o.MaxRetries))
+}
+
+func (c *Tracked[T]) logger() *slog.Logger {
+	if c.isRunning() {
+		return c.tracker.logger.With("key", c.result.Key)
+	}
+	return c.tracker.logger
+}
+
+func (c *Tracked[T]) causes() (causes workqueue.Causes) {
+	if c.isRunning() {
+		causes = c.tracker.queue.Causes(c.result.Key)
+	}
+	return causes
+}
+
 // The contexts of a call, each made from the one above:
 //
 //	base              the pool's poolCtx (see prepareContexts), or what Tracker.Begin gets
-//	callContext       ends with the call, and by Cancel
+//	                  with a value, for CallOf
+//	callCtx           ends with the call, and by Cancel
 //	HandlerTimeout    if there is one
 //	the key's lease   if the queue is a lease.Leaser
 //	-- the handler gets the context made so far --
 //	UntilAdded        also ends when the key is added again
 
-// callContext is the context of one call. It is not reused, because the handler may keep it. A standard
-// context costs allocations and a place in its parent, and few handlers wait for its end. So a callContext
-// makes one when somebody first needs it. Its std is
-//
-//	nil        until it is needed, while the call runs
-//	endedCtx   if the call has ended before that
-//	its own    otherwise, also when it has ended
-type callContext[T comparable] struct {
-	tracked *Tracked[T]
-	std     atomic.Pointer[stdContext]
-}
-
-// stdContext is the standard context of one call, and what UntilAdded has made from it.
-type stdContext struct {
-	context.Context
-	cancel context.CancelCauseFunc
-	adds   addWatch
-}
-
-// endedCtx is the std of all calls that have ended before they needed one.
-var endedCtx = func() *stdContext {
-	std := newStdContext(context.Background())
-	std.cancel(nil)
-	return std
-}()
-
-func newStdContext(parent context.Context) *stdContext {
-	ctx, cancel := context.WithCancelCause(parent)
-	return &stdContext{Context: ctx, cancel: cancel}
-}
-
-// ensureStd returns std, which it makes if there is none.
-func (cc *callContext[T]) ensureStd() *stdContext {
-	if std := cc.std.Load(); std != nil {
-		return std
-	}
-	std := newStdContext(cc.tracked.base)
-	if !cc.std.CompareAndSwap(nil, std) {
-		std.cancel(nil) // Somebody else was quicker, or the call has ended.
-	}
-	return cc.std.Load()
-}
-
-// end ends the context, also for a handler that has kept it.
-func (cc *callContext[T]) end() {
-	if !cc.std.CompareAndSwap(nil, endedCtx) {
-		cc.std.Load().cancel(nil)
-	}
-}
-
-func (cc *callContext[T]) Deadline() (time.Time, bool) { return cc.tracked.base.Deadline() }
-func (cc *callContext[T]) Done() <-chan struct{}       { return cc.ensureStd().Done() }
-
-func (cc *callContext[T]) Err() error {
-	if cc.std.Load() == nil && cc.tracked.base.Err() == nil {
-		return nil
-	}
-	return cc.ensureStd().Err()
-}
-
-// Value lets CallOf find the callContext, and lets the context package find the standard context in std. (If
-// it did not find that one, each context made from the callContext would cost a goroutine.)
-func (cc *callContext[T]) Value(key any) any {
-	if _, ok := key.(callKey); ok {
-		return cc
-	}
-	if std := cc.std.Load(); std != nil && std != endedCtx { // endedCtx has no values.
-		return std.Value(key)
-	}
-	return cc.tracked.base.Value(key)
-}
-
-// ifRunning runs f under the tracker's mu if the call is still running, and reports whether it is.
-func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
-	t := cc.tracked.tracker
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if running = cc.tracked.running && cc.tracked.callCtx == cc; running {
-		f(cc.tracked)
-	}
-	return running
-}
-
-// wasInterrupted reports whether a context.Canceled that the handler has returned means an add: one has ended
-// a context of UntilAdded and, while the call runs, nothing has canceled the handler's own context.
-func (cc *callContext[T]) wasInterrupted() bool {
-	std := cc.std.Load()
-	if std == nil || !std.adds.interrupted.Load() {
-		return false
-	}
-	var handlerCtx context.Context
-	running := cc.ifRunning(func(c *Tracked[T]) { handlerCtx = c.ctx })
-	return !running || !errors.Is(handlerCtx.Err(), context.Canceled)
-}
-
 // makeContext makes the handler's context.
 func (c *Tracked[T]) makeContext() {
-	if len(c.contexts) == 0 { // One allocation serves many calls.
-		c.contexts = make([]callContext[T], 256)
-	}
-	c.callCtx, c.contexts = &c.contexts[0], c.contexts[1:]
-	c.callCtx.tracked = c
-	c.ctx = c.callCtx
 	t := c.tracker
+	ctx, cancel := context.WithCancelCause(context.WithValue(c.base, callKey{}, anyCall(c)))
+	c.callCtx, c.cancel, c.ctx = ctx, cancel, ctx
 	if t.options.HandlerTimeout > 0 {
-		c.ctx, c.cancel = withTimeout(c.callCtx, t.options.Clock, t.options.HandlerTimeout)
+		c.ctx, c.cancelTimeout = withTimeout(c.ctx, t.options.Clock, t.options.HandlerTimeout)
 	}
 	if t.leaser != nil {
-		c.lease()
+		c.leaseParent = c.ctx
+		c.ctx, c.releaseLease = t.leaser.Lease(c.leaseParent, c.result.Key)
 	}
 }
 
-// lease makes the handler's context end with the key's lease.
-func (c *Tracked[T]) lease() {
-	parent, cancelTimeout := c.ctx, c.cancel
-	leased, release := c.tracker.leaser.Lease(parent, c.result.Key)
-	c.leaseParent = parent
-	c.leaseLost = leased.Err() != nil && parent.Err() == nil // The lease itself has ended, not its parent.
-	c.ctx, c.cancel = leased, func() {
-		release()
-		if cancelTimeout != nil {
-			cancelTimeout()
+// endContext ends the handler's context, also for a handler that has kept it.
+func (c *Tracked[T]) endContext() {
+	if c.releaseLease != nil {
+		c.releaseLease()
+	}
+	if c.cancelTimeout != nil {
+		c.cancelTimeout()
+	}
+	c.cancel(nil)
+}
+
+// hasLostLease reports whether the key's lease has ended, and not the context that it was made from.
+func (c *Tracked[T]) hasLostLease() bool {
+	return c.leaseParent != nil && c.ctx.Err() != nil &&
+		(c.leaseParent.Err() == nil || !errors.Is(context.Cause(c.ctx), context.Cause(c.leaseParent)))
+}
+
+// withTimeout is context.WithTimeout on the configured clock. If that is not the real one, only the cause is
+// DeadlineExceeded.
+func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := c.(clock.RealClock); ok {
+		return context.WithTimeout(parent, d)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	go func() {
+		if sleep(ctx, c, d) {
+			cancel(context.DeadlineExceeded)
 		}
-	}
-	if c.leaseLost {
-		c.tracker.log(c.base, slog.LevelWarn, "The lease of a key ended before its handler was called",
-			"key", c.result.Key)
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// sleep waits for d, and reports whether ctx has not ended before.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
-// addWatch makes the contexts of UntilAdded in one call. The handler may pass contexts of its own to CallOf,
-// so there may be several. One goroutine waits for the add, and ends watchCtx, which each of them follows:
-//
-//	std ── watchCtx   ends with the call and, with the cause ErrAdded, when the key is added again
-//	parent ── child   UntilAdded returns it, made from what CallOf got; it also ends when watchCtx does
+// addWatch is the last context of UntilAdded. The tracker's mu guards it.
 type addWatch struct {
-	// interrupted is set when one of the children ends because the key was added again.
-	interrupted atomic.Bool
-
-	mu                    sync.Mutex
-	watchCtx              context.Context // nil before the first UntilAdded
-	endWatch              context.CancelCauseFunc
-	lastParent, lastChild context.Context // of the last UntilAdded
+	parent, child context.Context
+	wasAdded      bool // a child has ended because the key was added again
 }
 
-// contextFrom returns a child of parent. addedAgain is closed when the key is added again.
-func (w *addWatch) contextFrom(parent, std context.Context, addedAgain <-chan struct{}) context.Context {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.watchCtx == nil {
-		w.watchCtx, w.endWatch = context.WithCancelCause(std)
-		go func() {
-			select {
-			case <-addedAgain:
-				w.endWatch(ErrAdded)
-			case <-w.watchCtx.Done():
-			}
-		}()
+func (c *Tracked[T]) untilAdded(parent context.Context) context.Context {
+	t := c.tracker
+	if !c.isRunning() {
+		return parent
 	}
-	if isClosed(addedAgain) {
-		w.endWatch(ErrAdded) // At once, not only when the goroutine above runs.
+	added := t.queue.AddedAgain(c.result.Key)
+	if added == nil {
+		return parent
 	}
-	hasEnded := w.watchCtx.Err() != nil
-	// == panics for contexts that cannot be compared.
-	if !hasEnded && w.lastChild != nil && reflect.ValueOf(parent).Comparable() && w.lastParent == parent {
-		return w.lastChild
+	t.mu.Lock()
+	last := c.adds
+	t.mu.Unlock()
+	if last.parent == parent && last.child.Err() == nil && !isClosed(added) {
+		return last.child
 	}
-	child, cancelChild := context.WithCancelCause(parent)
-	endChild := func() {
-		cause := context.Cause(w.watchCtx)
-		if cause == ErrAdded {
-			w.interrupted.Store(true) // Before the cancel, which may make the handler return at once.
-		}
-		cancelChild(cause)
+	child, cancel := context.WithCancelCause(parent)
+	interrupt := func() {
+		t.mu.Lock()
+		c.adds.wasAdded = true // Before the cancel, which may make the handler return at once.
+		t.mu.Unlock()
+		cancel(ErrAdded)
 	}
-	if hasEnded {
-		endChild()
+	if isClosed(added) { // At once, not only when a goroutine runs.
+		interrupt()
 		return child
 	}
-	stop := context.AfterFunc(w.watchCtx, endChild) // It also ends with the call, which parent may outlive.
-	context.AfterFunc(child, func() { stop() })     // If parent ends first, watchCtx must not keep child.
-	w.lastParent, w.lastChild = parent, child
+	t.mu.Lock()
+	c.adds.parent, c.adds.child = parent, child
+	t.mu.Unlock()
+	// The handler may have passed a context that outlives the call.
+	stop := context.AfterFunc(c.callCtx, func() { cancel(context.Cause(c.callCtx)) })
+	go func() {
+		defer stop()
+		select {
+		case <-added:
+			interrupt()
+		case <-child.Done():
+		}
+	}()
 	return child
+}
+
+// wasAdded reports whether a context.Canceled that the handler returns means an add: one has ended a context
+// of UntilAdded, and nothing has canceled the handler's own context.
+func (c *Tracked[T]) wasAdded() bool {
+	c.tracker.mu.Lock()
+	defer c.tracker.mu.Unlock()
+	return c.adds.wasAdded && !errors.Is(c.ctx.Err(), context.Canceled)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

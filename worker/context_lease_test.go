@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -77,8 +78,16 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// A call that fails when its lease has ended gives no key up. One that fails by HandlerTimeout or Cancel does.
-func TestLeaseThatEndsGivesNoKeyUp(t *testing.T) {
+// Nothing that a call answers counts when its lease has ended: the key has another holder. One that fails by
+// HandlerTimeout fails.
+func TestAnswerAfterTheLease(t *testing.T) {
+	for _, answer := range []error{nil, errBroken, worker.RequeueAfter(0), worker.RequeueAfter(time.Minute),
+		worker.RetryAfter(errBroken, time.Minute), worker.Terminal(errBroken), worker.ErrAdded, context.Canceled} {
+		t.Run(fmt.Sprint(answer), func(t *testing.T) { testAnswerAfterTheLease(t, answer) })
+	}
+}
+
+func testAnswerAfterTheLease(t *testing.T, answer error) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		calls := 0
@@ -87,17 +96,28 @@ func TestLeaseThatEndsGivesNoKeyUp(t *testing.T) {
 				time.AfterFunc(time.Second, func() { cancel(errLeaseLost) })
 			}
 		}}
+		logger, logs := newLogger()
 		var ends []worker.Next
-		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+		p := worker.New(q, func(ctx context.Context, _ string) error {
 			<-ctx.Done()
-			return ctx.Err()
-		}, options{MaxRetries: worker.NoRetries, HandlerTimeout: time.Minute,
-			OnFinish: func(_ context.Context, r outcome) { ends = append(ends, r.Next) }}))
+			return answer
+		}, options{MaxRetries: worker.NoRetries, HandlerTimeout: time.Minute, Logger: logger,
+			OnFinish: func(_ context.Context, r outcome) { ends = append(ends, r.Next) },
+			OnGiveUp: func(_ context.Context, r outcome) { j.add("given up") }})
+		r := run(t, p)
 		q.Add("a")
-		r.after(time.Hour)
-		if !slices.Equal(ends, []worker.Next{worker.NextRetry, worker.NextGiveUp}) {
-			t.Errorf("the calls end with %v", ends)
+		r.after(2 * time.Second)
+		equal(t, "got", j.take(), "add a", "lease a", "release a", "done a")
+		if n := q.stringQueue.(extended).Failures("a").Count; n != 0 || p.Stats().Interrupted != 1 || len(p.Snapshot(9).Failing) != 0 {
+			t.Errorf("%d failures, %+v", n, p.Snapshot(9))
 		}
+		if want := `level=WARN msg="The key's lease ended before the handler returned, its answer is ignored" key=a`; !strings.Contains(logs.String(), want) {
+			t.Errorf("logged:\n%s", logs)
+		}
+		answer = errBroken
+		q.Add("a") // as the server does
+		r.after(2 * time.Hour)
+		equal(t, "ends", ends, worker.NextLost, worker.NextGiveUp)
 		r.endCleanly()
 	})
 }

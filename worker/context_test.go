@@ -49,9 +49,9 @@ func TestHandlerContext(t *testing.T) {
 			}
 		}
 		want := `level=INFO msg=hello queue=pods key=a
-level=WARN msg="The handler failed, its key comes again" queue=pods key=a next=retry attempt=1 duration=0s err=broken
+level=WARN msg="The handler failed, its key is retried" queue=pods key=a next=retry attempt=1 duration=0s err=broken
 level=INFO msg=hello queue=pods key=a
-level=WARN msg="The handler failed, its key comes again" queue=pods key=a next=retry attempt=2 duration=0s err=broken
+level=WARN msg="The handler failed, its key is retried" queue=pods key=a next=retry attempt=2 duration=0s err=broken
 level=INFO msg=hello queue=pods key=a
 level=DEBUG msg="Handled a key" queue=pods key=a next=forget attempt=3 duration=1s err=<nil>
 `
@@ -124,7 +124,7 @@ func TestLogs(t *testing.T) {
 		}
 		for _, want := range []string{
 			`level=ERROR msg="The handler failed, its key is given up" key=drops next=give_up attempt=1 duration=0s err="drops is broken"`,
-			`level=WARN msg="The handler failed, its key comes again" key=panics next=retry attempt=1 duration=0s err="panic: what a value"`,
+			`level=WARN msg="The handler failed, its key is retried" key=panics next=retry attempt=1 duration=0s err="panic: what a value"`,
 			`level=ERROR msg="The workers end because of a fatal error" err=broken`,
 			`level=WARN msg="Keys are left undone" unfinished=0 notStarted=1 failing=1 left="1 queued and not started: queued; 1 failed and not retried: panics"`,
 		} {
@@ -139,22 +139,4 @@ func TestLogs(t *testing.T) {
 type uncomparable struct {
 	context.Context
 	any
-}
-
-// UntilAdded takes contexts of all types.
-func TestUntilAddedOfUncomparableContext(t *testing.T) {
-	overNotifying(t, func(t *testing.T, q notifying) {
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
-			call := worker.CallOf(uncomparable{ctx, []int{}})
-			for range 2 {
-				if until := call.UntilAdded(); until.Err() != nil {
-					t.Error("the context has ended")
-				}
-			}
-			return nil
-		}, options{}))
-		r.after(time.Second)
-		r.endCleanly()
-	})
 }

@@ -32,7 +32,6 @@ func Example() {
 		return reconcile(ctx, key) // an error: again, when the queue's limiter says
 	}, worker.Options[string]{
 		Workers: 4, MaxRetries: 5, HandlerTimeout: time.Minute, DrainTimeout: 10 * time.Second,
-		OnLeft: func(left worker.Left[string]) { fmt.Println("left undone:", left) },
 	})
 
 	fmt.Println("end:", err)

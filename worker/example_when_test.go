@@ -10,7 +10,7 @@ import (
 )
 
 // A key that waits for something keeps no worker busy: the one worker handles another key meanwhile.
-func ExampleHold() {
+func ExampleCall_Hold() {
 	queue := newExampleQueue()
 	queue.Add("web")
 	queue.Add("db")
@@ -26,7 +26,8 @@ func ExampleHold() {
 			attach()
 		case !attached[key]:
 			fmt.Println(key, "waits for its volume")
-			return worker.Hold("the volume is attached", 10*time.Minute, func(release func()) { attach = release })
+			attach = worker.CallOf(ctx).Hold("the volume is attached", 10*time.Minute)
+			return worker.RequeueAfter(0) // It comes when the hold ends.
 		default:
 			fmt.Println(key, "is ready, attempt", worker.CallOf(ctx).Attempt())
 			cancel()

@@ -43,7 +43,6 @@ const (
 	maxErrorText = 1 << 10
 	maxStack     = 8 << 10
 	maxCauseText = 512
-	maxReason    = 200 // of a hold
 	// maxCalls is how many calls are kept of a key: the first and the last four.
 	maxCalls = 5
 	// failedCallsSize and callSize are about what failedCalls and a FailedCall take in memory without texts.

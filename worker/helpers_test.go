@@ -295,3 +295,9 @@ func newLogger() (*slog.Logger, *logBuffer) {
 		},
 	})), b
 }
+
+// holds puts the key of the call that ctx is from on hold, and returns what makes it come when the hold ends.
+func holds(ctx context.Context, reason string, limit time.Duration, arrange func(release func())) error {
+	arrange(worker.CallOf(ctx).Hold(reason, limit))
+	return worker.RequeueAfter(0)
+}

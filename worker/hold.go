@@ -1,12 +1,12 @@
 package worker
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"iter"
+	"log/slog"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -14,182 +14,124 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// This file follows one key on hold; all_holds.go is about all of them.
+// A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any queue
+// merges what is added, and does not hand the key out.
 //
-// A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any
-// queue merges what is added, and does not hand the key out. A handler that returns Hold wants its key again,
-// so the key is added before the hold begins.
-//
-// A hold has one or more reasons. A reason is open until it is released or comes to its limit; a pause of the
-// pool itself (see pause.go) also ends by shortenHolds. The hold lasts while a reason is open:
-//
-//	doneOrHold       after the call: begins the hold, follows the lease, and looks for what has come before:
-//	                 releases (update) and a shutdown (endIfInVain)
-//	update           at each release, and by shortenHolds: drops the reasons that are not open. After the last
-//	                 one it adds a pause, or ends the hold
-//	endDue           the same at each limit, but without a pause
-//	endEarly         ends the hold whatever is open: for Release, EndHolds, the lease, and endIfInVain
-//	markEndedLocked  at the end, once
-//	finish           then; it calls Done
-//	noteDone         when Done has returned; the record forgets the hold
+//	arrange   during the call, by Call.Hold
+//	begin     after the call, in place of Done, unless all has been released already
+//	end       by the last release, Release, EndHolds, the end of the lease, or endVain
+//	endDue    the same for those that have come to their limits
+//	finish    then, once; it calls Done
 
-// hold keeps one key on hold, for one or more reasons.
+// hold keeps the key of one call on hold.
 type hold[T comparable] struct {
-	tracker    *Tracker[T]
-	key        T
-	comesAgain bool          // after the hold, because the handler has returned Hold
-	since      time.Duration // on the loop's clock
-	callDone   func(key T)   // calls the queue's Done
+	tracker *Tracker[T]
+	key     T
 
-	// The mu of the tracker guards what follows. Once the hold has ended nobody writes it.
+	// The tracker's mu guards what follows.
 
-	ended        bool
-	slot         keytable.Slot
-	reasons      []*holdReason // never empty: those that were open last, also after the end
-	releaseLease func()        // nil without a lease
+	reason     string
+	limit      time.Duration
+	slow       bool // not arranged by the handler: the key is slowed down, see recordOutcome
+	unreleased int  // how many releases have not been called
+	phase      holdPhase
+	slot       keytable.Slot // in the table of holds
+	since      time.Duration // when it began, on the loop's clock
+
+	callDone     func(key T) // calls the queue's Done
+	releaseLease func()      // nil without a lease
 }
 
-// onlyPausesLocked reports whether no reason of the handler is open, only a pause of the pool: see pause.go.
-func (h *hold[T]) onlyPausesLocked() bool { return len(h.reasons) == 1 && h.reasons[0].pause }
+type holdPhase uint8
 
-// errHoldTwice is the failure of a call that returns the error of an earlier one.
-var errHoldTwice = errors.New(
-	"worker: an error of Hold was returned a second time: each call of the handler needs its own")
+const (
+	holdArranged holdPhase = iota // The call is still running, or was not held.
+	holdBegun
+	holdEnded
+)
 
-// Hold returns an error for a handler to return, bare or wrapped, that makes its key wait for something
-// outside the program. The worker is free at once. The key does not start, whatever is added meanwhile, until
-// release is called or limit has passed, whichever is first. Then it comes at once, with the priority that it
-// has. This is no failure: nothing is counted or forgotten. But a key whose holds are released within a
-// millisecond more than five times in a row is slowed down: see [Stats].Looping.
-//
-//	return worker.Hold("web is rolled out", 10*time.Minute, func(release func()) {
-//		rollouts.Notify("web", release)
-//	})
-//
-// Hold calls arrange at once, which must see to it that release is called later. A held key needs no
-// goroutine and no timer of its own: for the end of a context, context.AfterFunc(ctx, release) does it.
-// release may be called from any goroutine, any number of times, also before the handler has returned and
-// after the pool has ended. It calls the queue's Done.
-//
-// The reason is short text for people, of which 200 bytes are kept. If the error is joined with a failure,
-// with RequeueAfter or with Every, that counts as it would alone, and the key does not start before its hold
-// has ended either. Of several Holds all must have ended. An error of Hold is for one call: to return it
-// again is a failure. Hold panics if limit is not positive or arrange is nil.
-//
-// [Call.Hold] holds a key whatever the handler returns. The package comment says what ends a hold early.
-func Hold(reason string, limit time.Duration, arrange func(release func())) error {
-	if limit <= 0 {
-		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))
-	}
-	if arrange == nil {
-		panic("worker: Hold without a function that arranges the release")
-	}
-	r := &holdReason{text: cut(reason, maxReason), limit: limit}
-	arrange(r.release)
-	return r
-}
-
-// holdReason is one reason to keep a key from starting, and the error that [Hold] returns.
-type holdReason struct {
-	text  string
-	limit time.Duration
-	pause bool // the pool itself has made it, see pause.go
-
-	used      atomic.Bool            // a call has returned it; to return it again is a failure, errHoldTwice
-	closed    atomic.Bool            // by release or, when the reason does not count any more, by detach
-	onRelease atomic.Pointer[func()] // update of the hold, while the key is on hold
-}
-
-// Error says what the key waits for.
-func (r *holdReason) Error() string {
-	return fmt.Sprintf("on hold, for %v at most, until %s", r.limit, r.text)
-}
-
-// release is the function that arrange gets.
-func (r *holdReason) release() {
-	if r.closed.Swap(true) {
-		return
-	}
-	// beginHold stores onRelease before update looks at closed, so no release is missed.
-	if onRelease := r.onRelease.Swap(nil); onRelease != nil {
-		(*onRelease)()
-	}
-}
-
-// detach makes the release do nothing. The program may keep the release, and must not keep the hold by it.
-func (r *holdReason) detach() {
-	r.closed.Store(true)
-	r.onRelease.Store(nil)
+// holds has the holds of a tracker that have begun, until their Done has returned. The tracker's mu guards it.
+// One goroutine, the tracker's loop, waits for all limits, and runs only while there are any.
+type holds[T comparable] struct {
+	table  keytable.Table[T, *hold[T]]
+	limits slotheap.Heap // when each hold comes to its limit, on the loop's clock
+	total  int           // how many there are; table may lack one whose key is on hold again
+	none   bool          // by EndHolds: no key is put on hold any more
 }
 
 // HeldKey is a key that is on hold.
 type HeldKey[T comparable] struct {
 	Key T `json:"key"`
-	// Reason is what the key waits for. If it waits for more than one thing, it says for how many others.
+	// Reason is what the key waits for.
 	Reason string `json:"reason"`
 	// Since is when the hold began, and Until when it ends if nobody releases the key.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
 }
 
-// newHeldKeyLocked returns what people see of h with these reasons.
-func newHeldKeyLocked[T, K comparable](h *hold[T], shown K, reasons []*holdReason) HeldKey[K] {
-	text, loop := reasons[0].text, h.tracker.loop
-	if others := len(reasons) - 1; others > 0 {
-		text = fmt.Sprintf("%s, and %d more", text, others)
+const maxReason = 200 // bytes
+
+// arrangeHold is [Call.Hold] while the call is running.
+func (c *Tracked[T]) arrangeHold(reason string, limit time.Duration) (release func()) {
+	t := c.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !c.running || c.hold != nil && c.hold.slow {
+		return func() {}
 	}
-	last := slices.MaxFunc(reasons, compareLimits)
-	return HeldKey[K]{shown, text, loop.Time(h.since), loop.Time(dueloop.AddSaturated(h.since, last.limit))}
+	if c.hold == nil {
+		c.hold = &hold[T]{tracker: t, key: c.result.Key, reason: cut(reason, maxReason)}
+	}
+	h := c.hold
+	h.unreleased++
+	h.limit = max(h.limit, limit)
+	return sync.OnceFunc(func() {
+		t.mu.Lock()
+		h.unreleased--
+		last := h.unreleased == 0
+		t.mu.Unlock()
+		if last {
+			h.end()
+		}
+	})
 }
 
-func compareLimits(a, b *holdReason) int { return cmp.Compare(a.limit, b.limit) }
-
-// doneOrHold calls callDone, at once or, if there are reasons to hold the key, when the hold ends. callDone
-// gets the key, so a pool has the same function for all keys.
+// doneOrHold calls callDone, at once or, if the key is put on hold, when the hold ends. callDone gets the key,
+// so a pool has the same function for all keys.
 func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
-	if c.crashing {
-		return
-	}
-	key, reasons := c.result.Key, c.reasons
-	c.reasons = nil
-	if len(reasons) == 0 {
-		callDone(key)
-		return
-	}
-	h := c.beginHold(reasons, callDone)
-	if h == nil {
-		callDone(key)
+	h := c.hold // After endCall no other goroutine sets it.
+	if h == nil || !h.begin(callDone) {
+		callDone(c.result.Key)
 		return
 	}
 	h.followLease()
-	h.update() // Releases before beginHold have only marked their reasons.
-	h.endIfInVain()
 }
 
-// beginHold puts the key on hold. It returns nil after EndHolds, and if a broken queue gave out a held key.
-func (c *Tracked[T]) beginHold(reasons []*holdReason, callDone func(key T)) *hold[T] {
-	t := c.tracker
-	h := &hold[T]{tracker: t, key: c.result.Key, comesAgain: c.result.Next == NextHold, since: t.loop.Now(),
-		callDone: callDone, reasons: reasons}
-	update := h.update // One method value for all reasons, which do not know the type of the key.
+// begin puts the key on hold. It returns false if nothing is left to wait for, or nobody comes any more.
+func (h *hold[T]) begin(callDone func(key T)) bool {
+	t := h.tracker
+	vain, now := h.isVain(), t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
 	defer t.unlockAndTend()
-	rs := &t.mu.records
-	if rs.holds.noHolds {
-		return nil
+	hs := &t.mu.holds
+	if vain || hs.none || h.unreleased == 0 {
+		return false
 	}
-	s, rec := rs.findOrInsert(h.key)
-	if rec.isOnHold() {
-		return nil
+	s, e, _ := hs.table.FindOrInsert(keytable.HashOf(h.key), h.key)
+	if e.Value != nil && e.Value.phase == holdBegun {
+		return false // A broken queue has given out a key that is on hold.
 	}
-	rec.hold, h.slot = h, s
-	for _, reason := range h.reasons {
-		reason.onRelease.Store(&update)
+	e.Value, h.slot = h, s
+	h.phase, h.since, h.callDone = holdBegun, now, callDone
+	hs.limits.Push(slotheap.Entry{Rank: int64(h.untilLocked()), Slot: s})
+	hs.total++
+	if !h.slow {
+		t.mu.counted.Holds++
 	}
-	h.awaitLimitLocked()
-	rs.holds.notDone++
-	return h
+	return true
 }
+
+func (h *hold[T]) untilLocked() time.Duration { return dueloop.AddSaturated(h.since, h.limit) }
 
 // followLease makes h end when the key's lease does.
 func (h *hold[T]) followLease() {
@@ -199,51 +141,44 @@ func (h *hold[T]) followLease() {
 	}
 	// Not the pool's context: its end would wake a goroutine for each hold.
 	leased, release := t.leaser.LeaseHeld(context.Background(), h.key)
-	stop := context.AfterFunc(leased, func() { h.endEarly() })
+	stop := context.AfterFunc(leased, func() { h.end() })
 	releaseLease := func() {
 		stop()
 		release()
 	}
 	t.mu.Lock()
-	ended := h.ended
+	ended := h.phase == holdEnded
 	if !ended {
 		h.releaseLease = releaseLease
 	}
 	t.mu.Unlock()
-	if ended { // Nobody else will end the lease.
+	if ended { // finish may have run before, and nobody else will end the lease.
 		releaseLease()
 	}
 }
 
-// endIfInVain ends the hold if its key comes no more: the queue is shut down, and no add from before brings
-// it. Over a queue with leases that is not known. A queue that is not of this project may have got an add
-// that is not known: then the hold ends early, which is allowed.
-func (h *hold[T]) endIfInVain() {
+// isVain reports whether the queue is shut down and nothing is to be gained from the hold: it only slows the
+// key down, or no add from before the shutdown brings the key. (A queue with leases does not know that.)
+func (h *hold[T]) isVain() bool {
 	t := h.tracker
-	if t.leaser != nil || !t.queue.ShuttingDown() {
-		return
+	switch {
+	case !t.queue.ShuttingDown():
+		return false
+	case h.slow:
+		return true
+	case t.leaser != nil:
+		return false
 	}
-	if inQueue, found := t.queue.SnapshotKey(h.key); found && !inQueue.Again {
-		h.endEarly()
-	}
+	inQueue, found := t.queue.SnapshotKey(h.key)
+	return found && !inQueue.Again
 }
 
-// update calls updateLocked, and finishes the hold if that has ended it.
-func (h *hold[T]) update() {
-	mayPause := !h.tracker.queue.ShuttingDown() // Not under mu: foreign code.
-	h.change(func(now time.Duration) bool { return h.updateLocked(now, mayPause) })
-}
-
-// endEarly ends the hold, and reports whether it had not ended before.
-func (h *hold[T]) endEarly() bool { return h.change(h.markEndedLocked) }
-
-// change changes the hold by f, under mu, and finishes the hold afterwards if f reports that it has ended it.
-// (endDue does the same for many holds.)
-func (h *hold[T]) change(f func(now time.Duration) (ends bool)) (ends bool) {
+// end ends the hold, and reports whether it was going on.
+func (h *hold[T]) end() bool {
 	t := h.tracker
 	now := t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
-	ends = f(now)
+	ends := h.endLocked(now)
 	t.unlockAndTend()
 	if ends {
 		h.finish()
@@ -251,91 +186,191 @@ func (h *hold[T]) change(f func(now time.Duration) (ends bool)) (ends bool) {
 	return ends
 }
 
-// isOpenLocked reports whether r still keeps the key on hold.
-func (h *hold[T]) isOpenLocked(r *holdReason, now time.Duration) bool {
-	over := r.closed.Load() || r.pause && h.tracker.mu.records.holds.noPauses
-	return !over && dueloop.AddSaturated(h.since, r.limit) > now
-}
-
-// updateLocked drops the reasons that are not open. If none is left, it adds a pause if one is due and
-// mayPause is set: not at a limit, which is no release, and not after the shutdown, when a pause would only
-// delay the end. Otherwise it ends the hold, and returns true.
-func (h *hold[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
-	if h.ended {
+func (h *hold[T]) endLocked(now time.Duration) bool {
+	if h.phase != holdBegun {
 		return false
 	}
-	var open []*holdReason
-	for _, reason := range h.reasons {
-		if h.isOpenLocked(reason, now) {
-			open = append(open, reason)
-		} else {
-			reason.detach()
-		}
-	}
-	if len(open) == 0 && mayPause {
-		open = h.pauseAfterReleaseLocked(now)
-	}
-	if len(open) == 0 {
-		return h.markEndedLocked(now) // h.reasons stays: it is never empty.
-	}
-	h.reasons = open
-	h.awaitLimitLocked()
-	return false
-}
-
-// awaitLimitLocked sees to it that endDue updates h when the next of its reasons comes to its limit.
-func (h *hold[T]) awaitLimitLocked() {
-	next := slices.MinFunc(h.reasons, compareLimits)
-	limits := &h.tracker.mu.records.holds.limits
-	if limits.Has(h.slot) {
-		limits.Remove(h.slot)
-	}
-	limits.Push(slotheap.Entry{Rank: int64(dueloop.AddSaturated(h.since, next.limit)), Slot: h.slot})
-}
-
-// markEndedLocked marks the hold as ended. It returns false if it was. The record keeps h until Done is over.
-func (h *hold[T]) markEndedLocked(now time.Duration) (ends bool) {
-	if h.ended {
-		return false
-	}
-	h.ended = true
-	rs := &h.tracker.mu.records
-	rs.holds.limits.Remove(h.slot)
-	if h.comesAgain && !h.onlyPausesLocked() && h.hasLasted(now) {
-		rs.clearInterruptions(&rs.table.At(h.slot).Value) // A hold that lasts ends the row, however it ends.
+	t := h.tracker
+	h.phase = holdEnded
+	t.mu.holds.limits.Remove(h.slot)
+	if !h.slow && now-h.since >= shortestHold {
+		t.mu.records.endRow(h.key) // What comes after a hold that has lasted does not come at once.
 	}
 	return true
 }
 
-// finish detaches the reasons of h after markEndedLocked, ends its lease, and calls Done.
+// finish calls Done after endLocked.
 func (h *hold[T]) finish() {
-	t := h.tracker
-	defer t.noteDone(h)
-	for _, reason := range h.reasons {
-		reason.detach()
+	if h.releaseLease != nil {
+		h.releaseLease()
 	}
-	t.catchPanic(func() {
-		defer h.callDone(h.key)
-		if h.releaseLease != nil {
-			h.releaseLease()
+	h.callDone(h.key)
+	t := h.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hs := &t.mu.holds
+	if s, e := hs.table.Find(keytable.HashOf(h.key), h.key); e != nil && e.Value == h {
+		hs.table.Delete(s)
+		if !hs.table.HasMemory(s) { // The heap has its memory by blocks of slots, as the table.
+			hs.limits.Release(s)
 		}
+	}
+	hs.total--
+	t.noteDoneLocked()
+}
+
+// noteDoneLocked notes a Done that has returned, and wakes who waits for nextDone.
+func (t *Tracker[T]) noteDoneLocked() {
+	t.mu.dones++
+	t.wakeLocked()
+}
+
+func (t *Tracker[T]) wakeLocked() {
+	if t.mu.nextDone != nil {
+		close(t.mu.nextDone)
+		t.mu.nextDone = nil
+	}
+}
+
+// nextDoneLocked returns a channel that is closed by the next noteDoneLocked.
+func (t *Tracker[T]) nextDoneLocked() <-chan struct{} {
+	if t.mu.nextDone == nil {
+		t.mu.nextDone = make(chan struct{})
+	}
+	return t.mu.nextDone
+}
+
+// unlockAndTend unlocks mu after holds have changed, and sees to it that the loop runs while there are any,
+// and wakes if a limit comes earlier now.
+func (t *Tracker[T]) unlockAndTend() {
+	wake := t.loop.TendLocked(t.firstLimitLocked())
+	t.mu.Unlock()
+	if wake {
+		t.loop.Wake()
+	}
+}
+
+// firstLimitLocked returns when the first hold comes to its limit.
+func (t *Tracker[T]) firstLimitLocked() time.Duration {
+	if t.mu.holds.limits.Len() == 0 {
+		return dueloop.Never
+	}
+	return time.Duration(t.mu.holds.limits.First().Rank)
+}
+
+// mostDue bounds for how many holds endDue keeps the lock. If there are more, the loop calls it again.
+const mostDue = 64
+
+// endDue ends, counts and logs the holds that have come to their limits. It returns when the loop must call it
+// again.
+func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
+	now := t.loop.Now()
+	var due []*hold[T]
+	t.mu.Lock()
+	hs := &t.mu.holds
+	for n := 0; n < mostDue && t.firstLimitLocked() <= now; n++ {
+		h := hs.table.At(hs.limits.First().Slot).Value
+		h.endLocked(now)
+		due = append(due, h)
+		if !h.slow {
+			t.mu.counted.HeldToLimit++
+		}
+	}
+	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())
+	t.mu.Unlock()
+	for _, h := range due {
+		h.finish()
+	}
+	for _, h := range due { // Afterwards: the logger may be slow.
+		if !h.slow {
+			t.log(context.Background(), slog.LevelWarn, "A key was held to its limit",
+				"key", h.key, "held", h.limit, "reason", h.reason)
+		}
+	}
+	return until, ok
+}
+
+// eachHold yields the holds whose Done has not returned. Nothing is locked meanwhile.
+func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
+	table := &t.mu.holds.table
+	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(all []*hold[T], s keytable.Slot) []*hold[T] {
+		return append(all, table.At(s).Value)
 	})
 }
 
-// noteDone is called when the Done of a key whose hold has ended has returned.
-func (t *Tracker[T]) noteDone(h *hold[T]) {
+// endVainHolds ends the holds of keys that come no more.
+func (t *Tracker[T]) endVainHolds() {
+	for h := range t.eachHold() {
+		if h.isVain() {
+			h.end()
+		}
+	}
+}
+
+// heldKeys returns up to limit of the keys that are held, the one whose hold began first at the front.
+func heldKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []HeldKey[K] {
+	all := []HeldKey[K]{}
+	for h := range t.eachHold() {
+		t.mu.Lock()
+		if h.phase == holdBegun {
+			all = append(all, newHeldKeyLocked(h, show(h.key)))
+		}
+		t.mu.Unlock()
+	}
+	slices.SortStableFunc(all, func(a, b HeldKey[K]) int { return a.Since.Compare(b.Since) })
+	return all[:max(0, min(limit, len(all)))]
+}
+
+func newHeldKeyLocked[T, K comparable](h *hold[T], shown K) HeldKey[K] {
+	return HeldKey[K]{shown, h.reason, h.tracker.loop.Time(h.since), h.tracker.loop.Time(h.untilLocked())}
+}
+
+// Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
+func (t *Tracker[T]) Release(key T) bool {
+	h := t.holdOf(key)
+	return h != nil && h.end()
+}
+
+// holdOf returns the hold of key, or nil. It panics if key cannot be hashed, such as a slice in an any.
+func (t *Tracker[T]) holdOf(key T) *hold[T] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rs := &t.mu.records
-	if s, rec := rs.find(h.key); rec != nil && rec.hold == h { // After Done the key may be on hold again.
-		rec.hold = nil
-		rs.deleteIfEmpty(s)
+	return t.holdOfLocked(key)
+}
+
+func (t *Tracker[T]) holdOfLocked(key T) *hold[T] {
+	if t.mu.holds.table.Len() == 0 {
+		return nil
 	}
-	hs := &rs.holds
-	hs.notDone--
-	hs.doneCount.Add(1)
-	if hs.nextDone != nil {
-		close(hs.nextDone)
-		hs.nextDone = nil
+	if _, e := t.mu.holds.table.Find(keytable.HashOf(key), key); e != nil {
+		return e.Value
+	}
+	return nil
+}
+
+// EndHolds ends all holds, and waits for their Dones. From now on no key is put on hold.
+func (t *Tracker[T]) EndHolds() {
+	t.mu.Lock()
+	t.mu.holds.none = true
+	t.mu.Unlock()
+	for h := range t.eachHold() {
+		h.end()
+	}
+	for {
+		t.mu.Lock()
+		total, next := t.mu.holds.total, t.nextDoneLocked()
+		t.mu.Unlock()
+		if total == 0 {
+			break
+		}
+		<-next
+	}
+	t.loop.Wait()
+}
+
+// checkLimit panics if a hold could never end.
+func checkLimit(limit time.Duration) {
+	if limit <= 0 {
+		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))
 	}
 }

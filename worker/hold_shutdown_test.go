@@ -47,7 +47,7 @@ func TestHoldAtTheEnd(t *testing.T) {
 					return
 				}
 				h := newHolder()
-				h.answers = []error{h.hold(20 * time.Second)}
+				h.answers = []answer{h.hold(20 * time.Second)}
 				r := run(t, worker.New(q, h.handle, c.o))
 				q.Add("a")
 				r.after(time.Second)
@@ -92,7 +92,7 @@ func TestHoldAfterTheShutdown(t *testing.T) {
 				return // What comes again is not known.
 			}
 			h := newHolder()
-			h.answers = []error{h.hold(20 * time.Second)}
+			h.answers = []answer{h.hold(20 * time.Second)}
 			r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 				time.Sleep(2 * time.Second)
 				return h.handle(ctx, key)
@@ -132,7 +132,7 @@ func TestHoldAfterTheShutdownOfForeignQueue(t *testing.T) {
 			if calls = append(calls, time.Since(began)); len(calls) == 1 {
 				q.Add(key)
 				q.ShutDown()
-				worker.CallOf(ctx).Hold("it", time.Minute, func(func()) {})
+				worker.CallOf(ctx).Hold("it", time.Minute)
 			}
 			return nil
 		}, options{}))
@@ -151,7 +151,7 @@ func TestHoldAfterTheEnd(t *testing.T) {
 		q := newQueue()
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			time.Sleep(time.Minute)
-			return h.hold(time.Hour)
+			return h.hold(time.Hour)(worker.CallOf(ctx))
 		}, options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
 		q.Add("a")
 		synctest.Wait()
@@ -171,7 +171,7 @@ func TestHoldWhilePausedAndIdle(t *testing.T) {
 			return // Its paused workers may have the key in hand.
 		}
 		h := newHolder()
-		h.answers = []error{h.hold(10 * time.Second)}
+		h.answers = []answer{h.hold(10 * time.Second)}
 		p := worker.New(q, h.handle, options{})
 		r := run(t, p)
 		q.Add("a")
@@ -198,7 +198,7 @@ func TestHoldWhilePausedAndIdle(t *testing.T) {
 func TestHoldIsNotIdle(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		p := worker.New(q, func(ctx context.Context, key string) error {
-			worker.CallOf(ctx).Hold("", time.Hour, func(func()) {})
+			worker.CallOf(ctx).Hold("", time.Hour)
 			return nil
 		}, options{})
 		r := run(t, p)
@@ -219,8 +219,8 @@ func TestHoldMemory(t *testing.T) {
 	const n = 10_000
 	q := newQueue()
 	releases := make(chan func(), n)
-	p := worker.New(q, func(_ context.Context, key string) error {
-		return worker.Hold("the cache shows it", time.Hour, func(release func()) { releases <- release })
+	p := worker.New(q, func(ctx context.Context, key string) error {
+		return holds(ctx, "the cache shows it", time.Hour, func(release func()) { releases <- release })
 	}, options{Workers: 4})
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
@@ -261,10 +261,10 @@ func TestHoldOfAKeyThatComesNoMore(t *testing.T) {
 			}
 			p := worker.New(q, func(ctx context.Context, key string) error {
 				if worker.CallOf(ctx).Attempt() == 1 && key == "comes" {
-					worker.CallOf(ctx).Hold("soon", 20*time.Second, func(func()) {})
+					worker.CallOf(ctx).Hold("soon", 20*time.Second)
 					return nil
 				}
-				worker.CallOf(ctx).Hold("late", time.Hour, func(func()) {})
+				worker.CallOf(ctx).Hold("late", time.Hour)
 				return nil
 			}, options{Drain: worker.All, DrainTimeout: time.Minute})
 			r := run(t, p)

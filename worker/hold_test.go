@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,14 +37,24 @@ type holder struct {
 	mu       sync.Mutex
 	begun    time.Time
 	calls    []string
-	answers  []error
+	answers  []answer
 	releases []func()
 }
 
+// answer is what a handler does and returns.
+type answer func(call worker.Call) error
+
+func says(err error) answer { return func(worker.Call) error { return err } }
+
 func newHolder() *holder { return &holder{begun: time.Now()} }
 
-// hold returns an answer, and notes its release.
-func (h *holder) hold(limit time.Duration) error { return worker.Hold("it is ready", limit, h.until) }
+// hold returns an answer that puts the key on hold, notes the release, and wants the key then.
+func (h *holder) hold(limit time.Duration) answer {
+	return func(call worker.Call) error {
+		h.until(call.Hold("it is ready", limit))
+		return worker.RequeueAfter(0)
+	}
+}
 
 func (h *holder) until(release func()) {
 	h.mu.Lock()
@@ -54,15 +63,15 @@ func (h *holder) until(release func()) {
 }
 
 func (h *holder) handle(ctx context.Context, key string) error {
+	call := worker.CallOf(ctx)
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls = append(h.calls, fmt.Sprintf("%s %d %v", key, worker.CallOf(ctx).Attempt(), time.Since(h.begun)))
-	if len(h.answers) == 0 {
-		return nil
+	h.calls = append(h.calls, fmt.Sprintf("%s %d %v", key, call.Attempt(), time.Since(h.begun)))
+	answer := says(nil)
+	if len(h.answers) > 0 {
+		answer, h.answers = h.answers[0], h.answers[1:]
 	}
-	answer := h.answers[0]
-	h.answers = h.answers[1:]
-	return answer
+	h.mu.Unlock()
+	return answer(call)
 }
 
 func (h *holder) took() []string {
@@ -73,7 +82,7 @@ func (h *holder) took() []string {
 
 func (h *holder) releaseAll() {
 	h.mu.Lock()
-	releases := h.releases
+	releases := slices.Clone(h.releases)
 	h.mu.Unlock()
 	for _, release := range releases {
 		release()
@@ -81,23 +90,20 @@ func (h *holder) releaseAll() {
 }
 
 // A held key comes at once when it is released, or at its limit, and not before, whatever is added. The
-// worker is free meanwhile. Nothing is counted or forgotten.
+// worker is free meanwhile.
 func TestHold(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		h := newHolder()
-		h.answers = []error{errBroken, h.hold(time.Minute)}
+		h.answers = []answer{says(errBroken), h.hold(time.Minute)}
 		logger, logs := newLogger()
 		p := worker.New(q, h.handle, options{MaxRetries: 2, HandlerTimeout: time.Second, Logger: logger})
 		r := run(t, p)
 		q.Add("a")
-		r.after(5 * time.Second) // It fails, and comes again after a second: then it is held.
+		r.after(5 * time.Second) // It fails, and is retried after a second: then it is held.
 		q.Add("a")
 		q.Add("b")
 		r.after(10 * time.Second)
 		q.Add("a")
-		if n := q.NumRequeues("a"); n != 1 {
-			t.Errorf("the limiter counts %d failures", n)
-		}
 		h.releaseAll()
 		h.releaseAll()
 		synctest.Wait()
@@ -109,50 +115,34 @@ func TestHold(t *testing.T) {
 			t.Errorf("logged:\n%s", logs)
 		}
 		r.endCleanly()
-		equal(t, "calls", h.took(), "a 1 0s", "a 2 1s", "b 1 5s", "a 2 10s")
+		equal(t, "calls", h.took(), "a 1 0s", "a 2 1s", "b 1 5s", "a 1 10s")
 		wantMatchedDones(t, q)
 		h.releaseAll()
 	})
 }
 
-// What an error means that is joined with others, or wrapped.
-func TestHoldJoined(t *testing.T) {
+// The key is held whatever the handler returns, and that counts as it would without a hold.
+func TestHoldBesideAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		answer func(hold error) error
-		next   worker.Next
+		answer error
 		calls  []string // released after 10 s
 	}{
-		{"wrapped", func(hold error) error { return fmt.Errorf("web: %w", hold) }, worker.NextHold,
-			[]string{"a 1 0s", "a 1 10s"}},
-		{"failure", func(hold error) error { return errors.Join(errBroken, hold) }, worker.NextRetry,
-			[]string{"a 1 0s", "a 2 10s"}},
-		{"later failure", func(hold error) error {
-			return errors.Join(worker.RetryAfter(errBroken, 20*time.Second),
-				hold)
-		},
-			worker.NextRetry, []string{"a 1 0s", "a 2 20s"}},
-		{"again", func(hold error) error { return errors.Join(worker.RequeueAfter(time.Second), hold) },
-			worker.NextRequeue, []string{"a 1 0s", "a 1 10s"}},
-		{"again later", func(hold error) error { return errors.Join(hold, worker.RequeueAfter(20*time.Second)) },
-			worker.NextRequeue, []string{"a 1 0s", "a 1 20s"}},
-		{"added", func(hold error) error { return errors.Join(hold, worker.ErrAdded) }, worker.NextHold,
-			[]string{"a 1 0s", "a 1 10s"}},
-		{"another hold", func(hold error) error {
-			return errors.Join(hold, fmt.Errorf("web: %w", worker.Hold("it is older", 20*time.Second,
-				func(func()) {})), hold)
-		}, worker.NextHold, []string{"a 1 0s", "a 1 20s"}},
-		{"terminal", func(hold error) error { return errors.Join(hold, worker.Terminal(errBroken)) },
-			worker.NextGiveUp, []string{"a 1 0s"}},
+		{"nil", nil, []string{"a 1 0s"}},
+		{"failure", errBroken, []string{"a 1 0s", "a 2 10s"}},
+		{"later failure", worker.RetryAfter(errBroken, 20*time.Second), []string{"a 1 0s", "a 2 20s"}},
+		{"again", worker.RequeueAfter(time.Second), []string{"a 1 0s", "a 1 10s"}},
+		{"again later", worker.RequeueAfter(20 * time.Second), []string{"a 1 0s", "a 1 20s"}},
+		{"added", worker.ErrAdded, []string{"a 1 0s", "a 1 10s"}},
+		{"terminal", worker.Terminal(errBroken), []string{"a 1 0s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHolder()
-				answer := c.answer(h.hold(time.Minute))
-				if next := worker.NextOf(t.Context(), answer); next != c.next {
-					t.Errorf("NextOf returned %v", next)
-				}
-				h.answers = []error{answer}
+				h.answers = []answer{func(call worker.Call) error {
+					h.until(call.Hold("it is ready", time.Minute))
+					return c.answer
+				}}
 				q := newQueue()
 				r := run(t, worker.New(q, h.handle, options{}))
 				q.Add("a")
@@ -166,79 +156,29 @@ func TestHoldJoined(t *testing.T) {
 	}
 }
 
-// An error of Hold that is returned a second time is a failure: its release may have been long ago.
-func TestHoldTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHolder()
-		hold := h.hold(time.Hour)
-		h.answers = []error{hold, hold}
-		q := newQueue()
-		var results []string
-		r := run(t, worker.New(q, h.handle, options{OnFinish: func(_ context.Context, r outcome) {
-			results = append(results, fmt.Sprint(r.Key, " ", r.Next, " ", r.Err))
-		}}))
-		addAll(q, "a b")
-		r.after(500 * time.Millisecond)
-		h.releaseAll()
-		r.after(time.Minute)
-		r.endCleanly()
-		equal(t, "results", results,
-			"a hold on hold, for 1h0m0s at most, until it is ready",
-			"b retry worker: an error of Hold was returned a second time: each call of the handler needs its own: on hold, for 1h0m0s at most, until it is ready",
-			"a forget <nil>", "b forget <nil>")
-	})
-}
-
-// What is joined with it counts as it would with any failure.
-func TestHoldTwiceBesideRetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHolder()
-		hold := h.hold(time.Second)
-		h.answers = []error{hold, errors.Join(hold, worker.RetryAfter(errBroken, time.Hour))}
-		q := newQueue()
-		var calls []time.Duration
-		begun := time.Now()
-		r := run(t, worker.New(q, h.handle, options{OnFinish: func(context.Context, outcome) {
-			calls = append(calls, time.Since(begun))
-		}}))
-		q.Add("a")
-		r.after(2 * time.Hour)
-		r.endCleanly()
-		if len(calls) != 3 || calls[2] != time.Second+time.Hour {
-			t.Errorf("calls after %v", calls)
-		}
-	})
-}
-
-func TestHoldOfSenselessArguments(t *testing.T) {
-	until := func(func()) {}
-	for want, call := range map[string]func(){
-		"worker: Hold for 0s: a limit is positive": func() { _ = worker.Hold("", 0, until) },
-		"worker: Hold for -1s: a limit is positive": func() {
-			_ = worker.Hold("",
-				-time.Second, until)
-		},
-		"worker: Hold without a function that arranges the release": func() { _ = worker.Hold("", 1, nil) },
+func TestHoldOfSenselessLimit(t *testing.T) {
+	for limit, want := range map[time.Duration]string{
+		0:            "worker: Hold for 0s: a limit is positive",
+		-time.Second: "worker: Hold for -1s: a limit is positive",
 	} {
-		if got := testkit.PanicOf(call); got != want {
+		if got := testkit.PanicOf(func() { worker.CallOf(t.Context()).Hold("", limit) }); got != want {
 			t.Errorf("panicked with %v, want %s", got, want)
 		}
 	}
 }
 
-// After Call.Hold the key does not start again before the release, whatever the handler answers, and comes
-// only if it is added.
-func TestCallHold(t *testing.T) {
+// A call has one hold. It lasts until each of its releases was called, and shows the first reason.
+func TestHoldTwiceInACall(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		h := newHolder()
 		var first atomic.Bool
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			if first.CompareAndSwap(false, true) {
 				call := worker.CallOf(ctx)
-				call.Hold("the cache shows one", time.Hour, h.until)
-				call.Hold("the cache shows two", time.Minute, h.until)
+				h.until(call.Hold("the cache shows one", time.Minute))
+				h.until(call.Hold("the cache shows two", time.Hour))
 				defer time.AfterFunc(time.Second, func() {
-					call.Hold("too late", time.Hour, func(func()) { t.Error("the call has ended") })
+					call.Hold("the call has ended", time.Hour)()
 				})
 			}
 			return h.handle(ctx, key)
@@ -247,55 +187,25 @@ func TestCallHold(t *testing.T) {
 		q.Add("a")
 		r.after(5 * time.Second)
 		equal(t, "held", p.Snapshot(10).Held, worker.HeldKey[string]{
-			Key: "a", Reason: "the cache shows one, and 1 more", Since: r.begun, Until: r.begun.Add(time.Hour),
+			Key: "a", Reason: "the cache shows one", Since: r.begun, Until: r.begun.Add(time.Hour),
 		})
 		q.Add("a")
 		h.releases[0]()
-		r.after(10 * time.Second)
+		h.releases[0]()
+		r.after(2 * time.Minute)
 		h.releases[1]()
 		r.after(2 * time.Hour)
 		r.endCleanly()
-		equal(t, "calls", h.took(), "a 1 0s", "a 1 10s")
-		if st := p.Stats(); st.Holds != 0 || st.HeldToLimit != 0 {
+		equal(t, "calls", h.took(), "a 1 0s", "a 1 2m0s")
+		if st := p.Stats(); st.Holds != 1 || st.HeldToLimit != 0 {
 			t.Errorf("%+v", st)
 		}
 	})
-	worker.CallOf(t.Context()).Hold("", -1, nil) // Without a call it does nothing.
+	worker.CallOf(t.Context()).Hold("", time.Hour)() // Without a call it does nothing.
 }
 
-// A hold that comes to its limit does not wait for the limit of another one, which is released.
-func TestHoldsHaveTheirOwnLimits(t *testing.T) {
-	overHolding(t, func(t *testing.T, q stringQueue) {
-		h := newHolder()
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			if call := worker.CallOf(ctx); len(h.took()) == 0 {
-				call.Hold("the cache shows it", 10*time.Second, func(func()) {})
-				call.Hold("the second shows it", 20*time.Second, func(func()) {})
-				call.Hold("the rollout", time.Hour, h.until)
-			}
-			return h.handle(ctx, key)
-		}, options{})
-		r := run(t, p)
-		q.Add("a")
-		q.Add("b")
-		r.after(5 * time.Second)
-		q.Add("a")
-		r.after(15 * time.Second)
-		h.releases[0]()
-		synctest.Wait()
-		equal(t, "held", p.Snapshot(10).Held, worker.HeldKey[string]{
-			Key: "a", Reason: "the second shows it", Since: r.begun, Until: r.begun.Add(20 * time.Second),
-		})
-		r.after(2 * time.Minute)
-		r.endCleanly()
-		equal(t, "calls", h.took(), "a 1 0s", "b 1 0s", "a 1 20s")
-		if st := p.Stats(); st.HeldToLimit != 1 {
-			t.Errorf("%+v", st)
-		}
-	})
-}
-
-// A hold whose release comes at once, again and again, pauses the key. One that lasts ends that.
+// A key that wants to come when its hold ends, and whose hold is released at once, again and again, is slowed
+// down. A hold that lasts ends that.
 func TestHoldThatIsReleasedAtOnce(t *testing.T) {
 	for name, start := range map[string]func(release func()){"before": func(release func()) { release() },
 		"after": func(release func()) { go release() }} {
@@ -303,9 +213,9 @@ func TestHoldThatIsReleasedAtOnce(t *testing.T) {
 			overHolding(t, func(t *testing.T, q stringQueue) {
 				var calls atomic.Int64
 				var slow atomic.Bool
-				p := worker.New(q, func(context.Context, string) error {
+				p := worker.New(q, func(ctx context.Context, _ string) error {
 					calls.Add(1)
-					return worker.Hold("the cache shows it", time.Minute, func(release func()) {
+					return holds(ctx, "the cache shows it", time.Minute, func(release func()) {
 						if slow.Load() {
 							time.AfterFunc(time.Second, release)
 						} else {
@@ -316,13 +226,12 @@ func TestHoldThatIsReleasedAtOnce(t *testing.T) {
 				r := run(t, p)
 				q.Add("a")
 				r.after(time.Minute)
-				st, held := p.Stats(), p.Snapshot(1).Held
-				if n := calls.Load(); n < 10 || n > 30 || st.Looping != 1 || st.HeldToLimit != 0 ||
-					st.Holds != uint64(n) {
+				st := p.Stats()
+				if n := calls.Load(); n < 10 || n > 30 || st.Looping != 1 || st.HeldToLimit != 0 {
 					t.Errorf("%d calls, %+v", n, st)
 				}
-				if len(held) != 1 || !strings.Contains(held[0].Reason, "its hold was released at once") {
-					t.Errorf("%+v", held)
+				if n := p.SnapshotKey("a").AtOnce; int64(n) != calls.Load() {
+					t.Errorf("%d at once in a row after %d calls", n, calls.Load())
 				}
 				slow.Store(true)
 				r.after(time.Minute + 20*time.Second)
@@ -340,7 +249,7 @@ func TestCallHoldOfKeyThatIsNotAdded(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		h := newHolder()
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			worker.CallOf(ctx).Hold("the cache shows it", time.Minute, h.until)
+			h.until(worker.CallOf(ctx).Hold("the cache shows it", time.Minute))
 			return h.handle(ctx, key)
 		}, options{}))
 		q.Add("a")
@@ -353,9 +262,9 @@ func TestCallHoldOfKeyThatIsNotAdded(t *testing.T) {
 // What is said about keys on hold.
 func TestHeldKeys(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
-		p := worker.New(q, func(_ context.Context, key string) error {
+		p := worker.New(q, func(ctx context.Context, key string) error {
 			time.Sleep(time.Second)
-			return worker.Hold(strings.Repeat(key, 500), time.Minute, func(func()) {})
+			return holds(ctx, strings.Repeat(key, 500), time.Minute, func(func()) {})
 		}, options{})
 		r := run(t, p)
 		addAll(q, "a b c")
@@ -392,7 +301,7 @@ func TestHeldKeys(t *testing.T) {
 func TestHoldKeepsPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
-		h.answers = []error{h.hold(time.Minute), h.hold(time.Minute)}
+		h.answers = []answer{h.hold(time.Minute), h.hold(time.Minute)}
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			if key == "long" {
@@ -415,55 +324,4 @@ func TestHoldKeepsPriority(t *testing.T) {
 		r.endCleanly()
 		equal(t, "calls", h.took(), "a 5 1 0s", "b 3 1 0s", "b 7 1 11s", "a 5 1 11s")
 	})
-}
-
-// A hold is no call in between: a key that is interrupted again and again stays one that loops, until a hold
-// has lasted, however it ends.
-func TestHoldKeepsInterruptions(t *testing.T) {
-	overNotifying(t, func(t *testing.T, q notifying) {
-		var calls atomic.Int64
-		p := worker.New(q, func(context.Context, string) error {
-			if calls.Add(1) >= 7 {
-				return worker.Hold("it is ready", time.Hour, func(func()) {})
-			}
-			return worker.ErrAdded
-		}, options{})
-		r := run(t, p)
-		q.Add("a")
-		r.after(time.Minute)
-		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls.Load() != 7 || n != 6 || st.Looping != 1 ||
-			st.Held != 1 {
-			t.Errorf("after %d calls %d interruptions, %+v", calls.Load(), n, st)
-		}
-		r.after(2 * time.Hour)
-		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls.Load() != 8 || n != 0 || st.Looping != 0 ||
-			st.Held != 1 {
-			t.Errorf("after the limit of the hold and %d calls %d interruptions, %+v", calls.Load(), n, st)
-		}
-		_ = r.end()
-	})
-}
-
-// A release sets its flag without a lock. It may do so while the limit of another reason is dealt with.
-func TestReleaseBesideALimit(t *testing.T) {
-	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			q := newQueue()
-			p := worker.New(q, func(ctx context.Context, _ string) error {
-				call := worker.CallOf(ctx)
-				call.Hold("short", time.Second, func(func()) {})
-				call.Hold("long", time.Minute, func(release func()) { time.AfterFunc(time.Second, release) })
-				return nil
-			}, options{})
-			r := run(t, p)
-			for key := range 300 {
-				q.Add(fmt.Sprint(key))
-			}
-			r.after(2 * time.Second)
-			if n := p.Stats().Held; n != 0 {
-				t.Errorf("%d keys on hold", n)
-			}
-			r.endCleanly()
-		})
-	}
 }

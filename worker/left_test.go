@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -70,7 +69,7 @@ func TestLeft(t *testing.T) {
 					return worker.Terminal(errBroken)
 				}
 				return ctx.Err()
-			}, 2 * time.Second, "1 failed and not retried: interrupted"},
+			}, 2 * time.Second, "1 queued and not started: interrupted"},
 		// One of a and b runs again, and the other one is queued.
 		{"keys that have failed and run, or are queued", []string{"a", "b", "waits"},
 			options{DrainTimeout: time.Second / 2, CancelGrace: worker.NoGrace},
@@ -114,36 +113,6 @@ func TestLeft(t *testing.T) {
 			})
 		})
 	}
-}
-
-// OnLeft gets what Left returns, before Run returns. It is not called if nothing is left.
-func TestOnLeft(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var lefts []worker.Left[string]
-		onLeft := func(l worker.Left[string]) { lefts = append(lefts, l) }
-		run(t, worker.New(newQueue(), acts, options{OnLeft: onLeft})).endCleanly()
-		addAll(q, "fatal queued")
-		p := worker.New(q, acts, options{OnLeft: onLeft})
-		if !p.Left().Empty() || p.Left().String() != "nothing" {
-			t.Errorf("left before Run: %v", p.Left())
-		}
-		err := p.Run(t.Context())
-		if !errors.Is(err, errBroken) || err.Error() != "broken" {
-			t.Errorf("Run returned %v", err)
-		}
-		if len(lefts) != 1 || !slices.Equal(lefts[0].NotStarted, []string{"queued"}) ||
-			lefts[0].String() != p.Left().String() {
-			t.Errorf("left: %v", lefts)
-		}
-	})
-}
-
-func TestPanicOfOnLeftIsFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		addAll(q, "1s 2s")
-		err := run(t, worker.New(q, acts, options{OnLeft: func(worker.Left[string]) { panic("foreign") }})).end()
-		wantPanic(t, err, q)
-	})
 }
 
 func TestLeftAsText(t *testing.T) {
@@ -242,23 +211,17 @@ func TestDoneThatTakesLong(t *testing.T) {
 // The key of a handler that was left behind was added again. Nobody handles it, and it must not stay in the
 // queue, which somebody may drain.
 func TestKeyLeftBehindIsNotQueuedForever(t *testing.T) {
-	for name, hook := range map[string]func(context.Context, outcome){"returns": nil,
-		"panics": func(context.Context, outcome) { panic("hook") }} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, q stringQueue) {
-				q.Add("a")
-				r := run(t, worker.New(q, takes(time.Minute), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace,
-					OnFinish: hook}))
-				q.Add("a")
-				r.cancel()
-				r.after(time.Second)
-				r.returnedLeaving("1 still running: a")
-				q.ShutDownWithDrain()
-				r.after(time.Minute)
-				wantMatchedDones(t, q)
-			})
-		})
-	}
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("a")
+		r := run(t, worker.New(q, takes(time.Minute), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
+		q.Add("a")
+		r.cancel()
+		r.after(time.Second)
+		r.returnedLeaving("1 still running: a")
+		q.ShutDownWithDrain()
+		r.after(time.Minute)
+		wantMatchedDones(t, q)
+	})
 }
 
 // A key whose handler has returned is handed out again when it is Done, because it was added meanwhile. That
@@ -289,12 +252,12 @@ func (q briefDone) Done(key string) {
 // lateQueue hands out a key when the context has just ended, which GetContext may.
 type lateQueue struct{ extended }
 
-func (q lateQueue) GetContext(ctx context.Context) (string, error) {
+func (q lateQueue) Next(ctx context.Context) (workqueue.HandOut[string], error) {
 	if q.ShuttingDown() || ctx.Err() != nil {
-		return q.extended.GetContext(ctx)
+		return q.extended.Next(ctx)
 	}
 	<-ctx.Done()
-	return q.extended.GetContext(context.WithoutCancel(ctx))
+	return q.extended.Next(context.WithoutCancel(ctx))
 }
 
 // A key that is got while the context ends may have been added after that. It is not started.
@@ -318,9 +281,9 @@ func TestKeyThatIsGotTooLate(t *testing.T) {
 // slowGet takes a second to return a key that it has taken out of the queue when the context has just ended.
 type slowGet struct{ lateQueue }
 
-func (q slowGet) GetContext(ctx context.Context) (string, error) {
+func (q slowGet) Next(ctx context.Context) (workqueue.HandOut[string], error) {
 	down := q.ShuttingDown()
-	key, err := q.lateQueue.GetContext(ctx)
+	key, err := q.lateQueue.Next(ctx)
 	if !down && err == nil {
 		time.Sleep(time.Second)
 	}

@@ -14,8 +14,8 @@ func (t *Tracker[T]) setLogger() {
 	if t.logger == nil {
 		t.logger = slog.Default()
 	}
-	if t.options.Name != "" { // The logger's handler is foreign code.
-		t.catchPanic(func() { t.logger = t.logger.With("queue", t.options.Name) })
+	if t.options.Name != "" {
+		t.logger = t.logger.With("queue", t.options.Name)
 	}
 }
 
@@ -29,22 +29,29 @@ func (t *Tracker[T]) log(ctx context.Context, level slog.Level, message string, 
 }
 
 // logCall logs a failure at level Warn if it is number 1, 2, 4, 8 and so on in a row, a key that is given up
-// at level Error, and any other call at level Debug.
+// at level Error, a lost lease and, at powers of two beyond maxAtOnce, a key that comes at once again and again
+// at level Warn, and any other call at level Debug.
 func (c *Tracked[T]) logCall() {
 	t, r := c.tracker, &c.result
 	level, message := slog.LevelDebug, "Handled a key"
 	switch r.Next {
-	case NextHold:
-		message = "The handler has put its key on hold"
 	case NextRetry:
-		message = "The handler failed, its key comes again"
-		if r.Attempt&(r.Attempt-1) == 0 && !c.sameFailure { // The attempt is a power of two.
+		message = "The handler failed, its key is retried"
+		if isPowerOfTwo(r.Attempt) && !c.sameFailure {
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:
 		level, message = slog.LevelError, "The handler failed, its key is given up"
 	case NextInterrupted:
 		message = "The handler was interrupted, its key was added again"
+		if c.base.Err() != nil {
+			message = "The end of the pool interrupted the handler, its key is handed back"
+		}
+	case NextLost:
+		level, message = slog.LevelWarn, "The key's lease ended before the handler returned, its answer is ignored"
+	}
+	if r.AtOnce > maxAtOnce && isPowerOfTwo(r.AtOnce) {
+		level, message = slog.LevelWarn, "A key comes at once again and again, it is slowed down"
 	}
 	// Not the handler's context, which may have ended.
 	if !t.logger.Enabled(c.base, level) {
@@ -52,11 +59,16 @@ func (c *Tracked[T]) logCall() {
 	}
 	args := []any{"key", r.Key, "next", r.Next.String(), "attempt", r.Attempt, "duration", r.Duration,
 		"err", r.Err}
+	if r.AtOnce > 0 {
+		args = append(args, "atOnce", r.AtOnce)
+	}
 	if p, ok := r.Err.(*PanicError); ok {
 		args = append(args, "stack", string(p.Stack))
 	}
 	t.log(c.base, level, message, t.withCauses(args, r.Key)...)
 }
+
+func isPowerOfTwo(n int) bool { return n&(n-1) == 0 }
 
 // withCauses appends to args the causes of a key that a worker has, if there are any.
 func (t *Tracker[T]) withCauses(args []any, key T) []any {

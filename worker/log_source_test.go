@@ -47,7 +47,7 @@ func TestStatsOfRunningCalls(t *testing.T) {
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q"})
 		pool := worker.New(q, func(ctx context.Context, key string) error {
 			if key == "held" {
-				return worker.Hold("it is ready", time.Hour, func(func()) {})
+				return holds(ctx, "it is ready", time.Hour, func(func()) {})
 			}
 			<-ctx.Done()
 			return nil

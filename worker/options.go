@@ -21,7 +21,7 @@ type Handler[T comparable] func(ctx context.Context, key T) error
 // Options configure a [Pool]. The zero Options are one worker that retries without limit.
 //
 // Workers call the hooks while they have the key, several at once if there are several workers: hooks should
-// be quick. OnStuck has a goroutine of its own, which calls it for one key at a time. Run calls OnLeft.
+// be quick. OnStuck has a goroutine of its own, which calls it for one key at a time.
 type Options[T comparable] struct {
 	// Name is the pool's name in logs and metrics. Empty means the one in the queue's Stats.
 	Name string
@@ -30,9 +30,12 @@ type Options[T comparable] struct {
 	// MaxRetries is how many times a failing key comes again before it is given up: at its failure
 	// MaxRetries+1 in a row. Zero means [UnlimitedRetries]; see also [NoRetries]. The queue counts the
 	// failures: those in all processes that share it, and those in an earlier pool. (Lost leases have a
-	// budget of their own: see package redisqueue.) MaxRetries gives no key up because of a call that fails
-	// after its lease or DrainTimeout has ended its context: it may have failed only because of that.
+	// budget of their own: see package redisqueue.) A call that the end of the pool or of its lease has
+	// interrupted does not count: see the package comment.
 	MaxRetries int
+	// RetryFor gives a key up at its first failure after it has been failing for longer than that, in all
+	// processes that share the queue. Zero means no limit. With MaxRetries, the first of the two counts.
+	RetryFor time.Duration
 
 	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
@@ -88,15 +91,13 @@ type Options[T comparable] struct {
 	OnGiveUp func(ctx context.Context, r Result[T])
 	// OnStuck is called once for a stuck call, with its context. It may still run when Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
-	// OnLeft is called before Run returns if something is left undone.
-	OnLeft func(left Left[T])
 
 	// Ready is for caches that must have synced: Run calls it first, and starts the workers when it has
 	// returned nil. It should return when its context ends, which is made from Run's. An error is fatal,
 	// unless that context has ended. Nil means ready at once.
 	Ready func(ctx context.Context) error
 
-	// CrashOnPanic makes a panic end the process, as without this package, instead of failing the key.
+	// CrashOnPanic makes a panic of the handler end the process, as without this package.
 	CrashOnPanic bool
 
 	// Logger logs failures, panics, keys that are given up, stuck handlers and what is left undone at the
@@ -147,6 +148,7 @@ func (o *Options[T]) check() error {
 	refuseIf(o.Workers < 0, "Workers is negative: %v", o.Workers)
 	refuseIf(o.MaxRetries < 0 && o.MaxRetries != NoRetries,
 		"MaxRetries is %v: the only negative value is NoRetries", o.MaxRetries)
+	refuseIf(o.RetryFor < 0, "RetryFor is negative: %v", o.RetryFor)
 	refuseIf(o.DrainTimeout < 0, "DrainTimeout is negative: %v", o.DrainTimeout)
 	refuseIf(o.CancelGrace < 0 && o.CancelGrace != NoGrace, "CancelGrace is negative: %v", o.CancelGrace)
 	refuseIf(o.HandlerTimeout < 0, "HandlerTimeout is negative: %v", o.HandlerTimeout)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,31 +33,41 @@ type Pool[T comparable] struct {
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
 	waitsForToken atomic.Bool   // That worker waits for StartLimit. awaitStart sets it, for Stats.
 
-	willSweep atomic.Bool // drain has a timer for the next sweep. Without one settle wakes it.
 	hasListed atomic.Bool // List has succeeded, and what was due has been added. resync sets it, for WaitIdle.
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	cancelPool        context.CancelCauseFunc
 
 	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no Get and
-	// no Done. It also guards fields of the workers.
+	// no Done. It also guards the workers.
 	mu struct {
 		sync.Mutex
 		phase phase
-		// target is how many workers are wanted. From the first growLocked until the pool is to end, or the queue
-		// is shut down, there are as many, and in addition surplus ones that still have a key.
-		target   int
-		workers  []*worker[T]
-		departed uint64 // how many workers have left; see unfollowedDonesLocked
+		// target is how many workers are wanted. From the first growLocked until the pool is to end, there are as
+		// many, and in addition surplus ones that still have a key.
+		target  int
+		workers []*worker[T]
 
 		getCtx      context.Context // nil before the first worker
 		cancelGet   context.CancelFunc
 		cancelStart context.CancelFunc // is called without mu: it may call methods of Run's context
 
-		fatal  error
-		undone undone[T]
-		left   Left[T]
+		fatal      error
+		notStarted []T            // keys that came too late to be started, for Left
+		refused    map[T]struct{} // keys that were to come at once after the shutdown; an earlier add may bring them
+		left       Left[T]
 	}
+}
+
+// worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
+// runtime.Goexit, another one takes its place. The pool's mu guards it.
+type worker[T comparable] struct {
+	goroutine string      // see Tracked
+	getting   bool        // from nextGet to startCall: it waits for a key, or prepares its call
+	call      *Tracked[T] // from startCall until nextGet
+	idle      bool        // It waits in awaitDone.
+	// donesBefore is what the tracker's dones were before w last asked the queue for a key.
+	donesBefore uint64
 }
 
 // New returns a pool. It starts nothing: Run handles the keys of queue, and reports wrong arguments.
@@ -65,8 +76,8 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
 		startGate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
-	p.tracker.readStats, p.tracker.panicked = p.readStats, p.panicked
-	p.mu.undone.refused = make(map[T]struct{})
+	p.tracker.readStats = p.readStats
+	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
 	return p
 }
@@ -108,7 +119,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.tracker.setLogger()
 	p.done = p.queue.Done
 	p.prepareContexts(ctx)
-	p.tracker.catchPanic(p.announce)
+	p.announce()
 	p.awaitReady(ctx)
 	p.locked(func() {
 		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
@@ -118,19 +129,16 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	endResync, resyncEnded := p.startResync()
 
 	// The workers handle keys now. drain waits for the end, and then takes step 1 of the package comment.
-	cause := ErrStopped // if drain panics
-	p.tracker.catchPanic(func() { cause = p.drain(ctx, endResync) })
-	endResync()
+	cause := p.drain(ctx, endResync)
 	p.endHandlers(cause) // step 2
 	endWatch()
 	p.endQueue() // step 3
 
-	// When Run returns, the pool's goroutines have ended, unless foreign code does not return.
+	// When Run returns, the pool's goroutines have ended, unless List does not return.
 	select {
 	case <-resyncEnded:
 	case <-time.After(endPatience):
 	}
-	p.tracker.sweeps.Wait() // startCtx has ended, so a sweep ends when the queue has answered once more.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.fatal
@@ -163,13 +171,113 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	readyCtx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()
-	switch err := p.tracker.onOwnGoroutine(func() error { return p.options.Ready(readyCtx) }); {
+	switch err := p.options.Ready(readyCtx); {
 	case err == nil:
 	case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
 		p.Stop(Running)
 	default:
 		p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
 	}
+}
+
+// growLocked starts workers until there are enough.
+func (p *Pool[T]) growLocked() {
+	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
+		w := &worker[T]{getting: true}
+		p.mu.workers = append(p.mu.workers, w)
+		go p.work(w)
+	}
+}
+
+// work gets keys and handles them until w has left the pool.
+func (p *Pool[T]) work(w *worker[T]) {
+	left := false
+	defer func() {
+		if !left { // The handler has called runtime.Goexit.
+			go p.work(w)
+		}
+	}()
+	goroutine := p.tracker.currentGoroutine()
+	p.locked(func() { w.goroutine = goroutine })
+	for {
+		ctx, ok := p.nextGet(w)
+		if !ok {
+			left = true
+			return
+		}
+		handOut, err := p.get(ctx)
+		switch {
+		case err == nil:
+			p.handleKey(w, handOut)
+		case errors.Is(err, workqueue.ErrShutDown):
+			p.awaitDone(ctx, w)
+		case ctx.Err() == nil:
+			p.fail(fmt.Errorf("worker: Next of the queue: %w", err))
+		} // If ctx has ended, SetWorkers or the end of the pool has woken w, and nextGet decides.
+	}
+}
+
+// nextGet returns the context for w's next GetContext, or takes w from the pool and returns false.
+func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if w.call != nil { // Its Done has returned, or its key is on hold.
+		t.mu.dones++
+	}
+	w.call, w.idle, w.getting, w.donesBefore = nil, false, true, t.mu.dones
+	if surplus := len(p.mu.workers) > p.mu.target; surplus || !p.mayStartLocked() {
+		i := slices.Index(p.mu.workers, w)
+		p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
+		t.wakeLocked() // The others ask the queue again, in place of w.
+		p.signal()
+		return nil, false
+	}
+	return p.mu.getCtx, true
+}
+
+// awaitDone is called when w has got ErrShutDown: the queue is shut down and nothing is queued. A Done may
+// still queue a key, one that was added before the shutdown while a worker had it or while it was on hold. So
+// w waits until it must ask the queue again. Or it ends the pool, if no Done can queue a key any more:
+//
+//	all other workers are idle       no key is with a worker, and each call's Done has returned, or its key
+//	                                 went on hold
+//	no hold is left                  the Dones of those keys have returned, too
+//	dones has not grown              w has asked the queue after all of these Dones, and it was empty
+//
+// That is enough: from then on this pool holds no key, and the queue takes no adds. (What others hold comes to
+// them.) And it happens: each Done after which no worker asks the queue by itself, that of a hold or of a
+// worker that leaves, wakes all idle workers, and so does the end of the last hold. After any other Done its
+// worker asks, and comes here when the queue is empty again; the last one to come finds the others idle.
+func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
+	p.tracker.endVainHolds()
+	p.mu.Lock()
+	p.tracker.mu.Lock()
+	isOthersIdle := !slices.ContainsFunc(p.mu.workers, func(o *worker[T]) bool { return o != w && !o.idle })
+	mustAsk, anyHold := p.tracker.mu.dones != w.donesBefore, p.tracker.mu.holds.total > 0
+	next := p.tracker.nextDoneLocked()
+	w.idle = !mustAsk
+	p.tracker.mu.Unlock()
+	ends := isOthersIdle && !mustAsk && !anyHold && p.mu.target > 0 // A paused pool does not end: see SetWorkers.
+	if ends {
+		p.moveOnLocked(phaseFinishing)
+	}
+	p.mu.Unlock()
+	if ends {
+		p.endStartIfDue() // It wakes the others.
+	} else if !mustAsk {
+		select {
+		case <-next:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// mayStartLocked reports whether keys are still started.
+func (p *Pool[T]) mayStartLocked() bool {
+	return p.startCtx.Err() == nil && p.mu.phase < phaseFinishing
 }
 
 // SetWorkers changes how many handlers run at once. In Run new workers start at once; surplus ones end at
@@ -214,8 +322,7 @@ func (p *Pool[T]) announce() {
 // hold, and Options.List has once succeeded. It does not wait for Options.Ready. It is for tests. It returns
 // ctx.Err() if ctx ends first, and an error if Run cannot begin, or has returned before List has succeeded or
 // with keys in the queue. A key that always comes again, as with [RequeueAfter], [Every] or Options.Resync,
-// may never let it return. Of a queue that is not [workqueue.Extended] only the queued keys are known: others
-// may come afterwards.
+// may never let it return.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err

@@ -251,7 +251,7 @@ func (h *history) handle(ctx context.Context, key string) error {
 		time.Sleep(h.moment(30 * time.Millisecond))
 	}
 	if h.chance(10) {
-		worker.CallOf(ctx).Hold("a call's", 1+h.moment(20*time.Millisecond), h.arrange)
+		h.arrange(worker.CallOf(ctx).Hold("a call's", 1+h.moment(20*time.Millisecond)))
 	}
 	return h.answer(ctx)
 }
@@ -289,9 +289,10 @@ func (h *history) answer(ctx context.Context) error {
 	case n < 160:
 		return worker.RetryAfter(errBroken, d)
 	case n < 175:
-		return worker.Hold("the world", 1+d, h.arrange)
+		return holds(ctx, "the world", 1+d, h.arrange)
 	case n < 180:
-		return errors.Join(errBroken, worker.Hold("the world and a retry", 1+d, h.arrange))
+		h.arrange(worker.CallOf(ctx).Hold("the world and a retry", 1+d))
+		return errBroken
 	case n < 199:
 		select {
 		case <-worker.CallOf(ctx).UntilAdded().Done():
@@ -309,7 +310,7 @@ func (h *history) finished(_ context.Context, r outcome) {
 	switch r.Next {
 	case worker.NextRetry:
 		h.owe(r.Key, owedRetry, false)
-	case worker.NextHold, worker.NextInterrupted:
+	case worker.NextInterrupted:
 		h.owe(r.Key, owedNow, false)
 	case worker.NextRequeue:
 		d := owedNow

@@ -102,8 +102,8 @@ type lateEnd struct {
 	said chan struct{}
 }
 
-func (q lateEnd) GetContext(ctx context.Context) (string, error) {
-	key, err := q.extended.GetContext(ctx)
+func (q lateEnd) Next(ctx context.Context) (workqueue.HandOut[string], error) {
+	key, err := q.extended.Next(ctx)
 	if errors.Is(err, workqueue.ErrShutDown) {
 		<-q.said
 	}

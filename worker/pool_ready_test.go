@@ -31,8 +31,6 @@ func TestReady(t *testing.T) {
 			left: "nothing"},
 		{name: "an error", ready: func(context.Context) error { time.Sleep(10 * time.Second); return errBroken },
 			failed: "worker: Options.Ready: broken", left: "2 queued and not started: a, b"},
-		{name: "a panic", ready: func(context.Context) error { panic("what a value") },
-			failed: "panic: what a value", left: "2 queued and not started: a, b"},
 		{name: "Run's context ends", ready: waits, at: func(e ending) { e.cancel() },
 			left: "2 queued and not started: a, b"},
 		{name: "Run's context ends, and Ready says what it likes",

@@ -170,21 +170,17 @@ func TestEndOfAPausedPool(t *testing.T) {
 	}
 }
 
-// While somebody else drains the queue, a pool that is paused does not end: the key that was added while
+// When somebody else has shut the queue down, a pool that is paused does not end: the key that was added while
 // it was handled still waits for a worker, also if another one has found the queue empty before.
-func TestPauseWhileTheQueueIsDrained(t *testing.T) {
+func TestPauseAfterTheShutDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var g gauge
 		q.Add("a")
 		p := worker.New(q, g.handle, options{Workers: 2})
 		r := run(t, p)
 		q.Add("a")
-		drained := make(chan struct{})
-		go func() {
-			defer close(drained)
-			q.ShutDownWithDrain()
-		}()
-		synctest.Wait() // The second worker leaves.
+		q.ShutDown()
+		synctest.Wait() // The second worker waits for the Done of the first.
 		setWorkers(t, p, 0)
 		r.after(time.Hour)
 		r.goesOn()
@@ -192,7 +188,6 @@ func TestPauseWhileTheQueueIsDrained(t *testing.T) {
 		r.after(time.Hour + time.Second)
 		r.returnedLeaving("nothing")
 		equal(t, "handled", g.handled, "a", "a")
-		<-drained
 	})
 }
 
@@ -202,8 +197,8 @@ type pausingQueue struct {
 	pause func()
 }
 
-func (q *pausingQueue) GetContext(ctx context.Context) (string, error) {
-	key, err := q.extended.GetContext(ctx)
+func (q *pausingQueue) Next(ctx context.Context) (workqueue.HandOut[string], error) {
+	key, err := q.extended.Next(ctx)
 	if errors.Is(err, workqueue.ErrShutDown) {
 		q.pause()
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -21,17 +22,11 @@ import (
 // A record shrinks by steps: dropCalls takes the failed calls from it, clearTrouble also the trouble, and
 // noteAtRest all but a hold. deleteIfEmpty deletes it if nothing is left.
 type record[T comparable] struct {
-	trouble       trouble
-	interruptions uint32       // calls in a row that were interrupted, or whose hold was released at once
-	changeSince   time.Time    // when the change began that no call has answered; zero without one
-	calls         *failedCalls // of a key in trouble; nil if makeRoom has dropped those of a failing key
-	hold          *hold[T]     // nil unless the key is on hold, or its Done has not returned
+	trouble     trouble
+	atOnce      uint32       // calls in a row that wanted the key at once: see Call.AtOnce
+	changeSince time.Time    // when the change began that no call has answered; zero without one
+	calls       *failedCalls // of a key in trouble; nil if makeRoom has dropped those of a failing key
 }
-
-func (rec *record[T]) isOnHold() bool { return rec.hold != nil && !rec.hold.ended }
-
-// isHeldByHandler reports whether the key is on hold, and not only for a pause.
-func (rec *record[T]) isHeldByHandler() bool { return rec.isOnHold() && !rec.hold.onlyPausesLocked() }
 
 // trouble is what is wrong with a key.
 type trouble uint8
@@ -51,10 +46,8 @@ type records[T comparable] struct {
 	links  keytable.Lists             // the neighbours of keys in these lists
 	bytes  int                        // the size of all calls
 
-	holds holds // what all keys on hold have in common
-
 	numFailing int    // keys that fail, whether or not their calls are kept
-	numLooping int    // keys that were interrupted more than maxInterruptions times in a row
+	numLooping int    // keys that came at once more than maxAtOnce times in a row
 	maxGivenUp int    // Options.KeepGivenUp
 	unlisted   uint64 // given-up keys whose records makeRoom has dropped
 }
@@ -65,10 +58,12 @@ const (
 	maxBytes         = 16 << 20
 )
 
-// recordOutcome writes the outcome of the call into the record of its key.
+// recordOutcome writes the outcome of the call into the record of its key, and slows down a key that comes at
+// once again and again.
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	r, rs := &c.result, &t.mu.records
-	if r.Next.answers() && !rs.notEmpty.Load() {
+	isAtOnce := r.Next == NextInterrupted || r.Next == NextRequeue && r.After <= 0
+	if r.Next == NextLost || r.Next.answers() && !isAtOnce && !rs.notEmpty.Load() {
 		return
 	}
 	var call FailedCall
@@ -77,6 +72,9 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !isAtOnce {
+		rs.endRow(r.Key)
+	}
 	switch {
 	case r.Next.answers():
 		rs.noteAtRest(r.Key)
@@ -85,14 +83,17 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	case r.Next == NextGiveUp:
 		rs.noteFailure(r.Key, givenUp, call, c.changeSince)
 	default:
-		c.interruptions = rs.noteNoAnswer(r.Key, c.changeSince, r.Next == NextInterrupted)
+		rs.noteNoAnswer(r.Key, c.changeSince)
+	}
+	if isAtOnce {
+		r.AtOnce = rs.countAtOnce(r.Key)
+		c.slowDownLocked()
 	}
 }
 
 // noteFailure notes a call of key that has failed. The trouble of the key becomes failing or givenUp.
 func (rs *records[T]) noteFailure(key T, becomes trouble, call FailedCall, since time.Time) {
 	s, rec := rs.findOrInsert(key)
-	rs.clearInterruptions(rec)
 	var inARow *failedCalls // The calls before a give-up do not count, and those that the queue has forgotten.
 	if rec.trouble == failing && rec.calls.isFollowedBy(call) {
 		inARow = rec.calls
@@ -110,28 +111,16 @@ func (rs *records[T]) noteFailure(key T, becomes trouble, call FailedCall, since
 	rs.makeRoom()
 }
 
-// noteNoAnswer notes a call that was interrupted or has put its key on hold, and when the change began that
-// brought the key. It returns how often in a row the key was interrupted, or 0 if this call was not.
-func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) (inARow int) {
-	s, rec := rs.find(key)
-	if rec == nil {
-		if since.IsZero() && !interrupted {
-			return 0 // A hold alone: beginHold makes the record.
-		}
-		s, rec = rs.findOrInsert(key)
-	}
+// noteNoAnswer notes a call that was interrupted, and when the change began that brought the key.
+func (rs *records[T]) noteNoAnswer(key T, since time.Time) {
+	s, rec := rs.findOrInsert(key)
 	if rec.trouble == givenUp { // It has come again. (A failing key stays one: no answer is no success.)
 		rs.clearTrouble(s, rec)
 	}
 	rec.changeSince = cmp.Or(rec.changeSince, since)
-	if interrupted {
-		inARow = rs.countInterruption(rec)
-	}
-	rs.deleteIfEmpty(s)
-	return inARow
 }
 
-// noteAtRest notes that key is at rest: nothing but a hold stays in its record.
+// noteAtRest notes that no failure and no change of key is known any more.
 func (rs *records[T]) noteAtRest(key T) {
 	s, rec := rs.find(key)
 	if rec == nil {
@@ -139,7 +128,55 @@ func (rs *records[T]) noteAtRest(key T) {
 	}
 	rs.clearTrouble(s, rec)
 	rec.changeSince = time.Time{}
-	rs.clearInterruptions(rec)
+	rs.deleteIfEmpty(s)
+}
+
+// What comes at once again and again is slowed down: see Call.AtOnce.
+const (
+	// maxAtOnce is how many calls in a row may want their key at once.
+	maxAtOnce = 5
+	// After that it is slowed down by firstDelay, and then each time by twice as much, up to lastDelay.
+	firstDelay = 5 * time.Millisecond
+	lastDelay  = 10 * time.Second
+	// shortestHold is how long a hold must last to end the row.
+	shortestHold = time.Millisecond
+)
+
+// slowDownLocked delays the add that the call asks for, or, because an interrupted key was added already, its
+// Done. A key that the end of the pool has interrupted is handed back at once.
+func (c *Tracked[T]) slowDownLocked() {
+	r := &c.result
+	if r.AtOnce <= maxAtOnce || c.base.Err() != nil {
+		return
+	}
+	delay := min(firstDelay<<min(r.AtOnce-maxAtOnce-1, 20), lastDelay)
+	switch {
+	case r.Next == NextRequeue:
+		r.After = delay
+	case c.hold == nil:
+		c.hold = &hold[T]{tracker: c.tracker, key: r.Key, limit: delay, slow: true, unreleased: 1,
+			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", r.AtOnce)}
+	}
+}
+
+func (rs *records[T]) countAtOnce(key T) (inARow int) {
+	_, rec := rs.findOrInsert(key)
+	if rec.atOnce++; rec.atOnce == maxAtOnce+1 {
+		rs.numLooping++
+	}
+	return int(rec.atOnce)
+}
+
+// endRow forgets how often key came at once in a row.
+func (rs *records[T]) endRow(key T) {
+	s, rec := rs.find(key)
+	if rec == nil || rec.atOnce == 0 {
+		return
+	}
+	if rec.atOnce > maxAtOnce {
+		rs.numLooping--
+	}
+	rec.atOnce = 0
 	rs.deleteIfEmpty(s)
 }
 
@@ -172,20 +209,6 @@ func eachRecord[T comparable, E any](t *Tracker[T], read func(key T, rec *record
 		}
 		return all
 	})
-}
-
-func (rs *records[T]) countInterruption(rec *record[T]) (inARow int) {
-	if rec.interruptions++; rec.interruptions == maxInterruptions+1 {
-		rs.numLooping++
-	}
-	return int(rec.interruptions)
-}
-
-func (rs *records[T]) clearInterruptions(rec *record[T]) {
-	if rec.interruptions > maxInterruptions {
-		rs.numLooping--
-	}
-	rec.interruptions = 0
 }
 
 // clearTrouble makes the key at s one that does not fail and was not given up.
@@ -226,13 +249,12 @@ func (rs *records[T]) makeRoom() {
 // deleteIfEmpty deletes the record at s if nothing is in it.
 func (rs *records[T]) deleteIfEmpty(s keytable.Slot) {
 	rec := &rs.table.At(s).Value
-	if rec.trouble != noTrouble || !rec.changeSince.IsZero() || rec.interruptions > 0 || rec.hold != nil {
+	if rec.trouble != noTrouble || !rec.changeSince.IsZero() || rec.atOnce > 0 {
 		return
 	}
 	rs.table.Delete(s)
 	rs.notEmpty.Store(rs.table.Len() > 0)
-	if !rs.table.HasMemory(s) { // The heap and the lists have their memory by blocks of slots, as the table.
-		rs.holds.limits.Release(s)
+	if !rs.table.HasMemory(s) { // The lists have their memory by blocks of slots, as the table.
 		rs.links.Release(s)
 	}
 }

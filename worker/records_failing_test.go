@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -125,86 +124,6 @@ func TestKeepGivenUp(t *testing.T) {
 	}
 }
 
-// Keys that were removed from the queue, or forgotten by somebody else, are no longer failing: the pool does
-// not report them at the end, keeps no memory for them, and counts their failures from the beginning.
-func TestFailingKeysThatAreGone(t *testing.T) {
-	limiter := func() workqueue.TypedRateLimiter[string] {
-		return workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, 24*time.Hour)
-	}
-	newPriorityQueue := func() stringQueue {
-		return priorityqueue.New(priorityqueue.Config[string]{RateLimiter: limiter()})
-	}
-	newFIFO := func() stringQueue { return limitedQueue(limiter()) }
-	forget := func(q stringQueue, key string) { q.Forget(key) }
-	for _, c := range []struct {
-		name  string
-		queue func() stringQueue
-		gone  func(q stringQueue, key string)
-	}{
-		{"removed", newPriorityQueue, func(q stringQueue,
-			key string) {
-			q.(*priorityqueue.Queue[string]).Remove(key)
-		}},
-		{"removed and forgotten", newPriorityQueue, func(q stringQueue, key string) {
-			q.(*priorityqueue.Queue[string]).Remove(key)
-			q.Forget(key)
-		}},
-		{"forgotten", newFIFO, forget},
-	} {
-		for _, when := range []string{"at once", "later", "at the end"} {
-			t.Run(c.name+"/"+when, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					const n = 500
-					q := c.queue()
-					attempts := make(map[string]int)
-					p := worker.New(q, func(ctx context.Context, key string) error {
-						attempts[key] = worker.CallOf(ctx).Attempt()
-						return errBroken
-					}, options{})
-					addNumbers(q, n)
-					r := run(t, p)
-					failing := func(want int) {
-						t.Helper()
-						if got := p.Stats().Failing; got != want {
-							t.Errorf("%d keys fail, want %d", got, want)
-						}
-					}
-					failing(n)
-					for i := range n - 1 {
-						if i == n/2 && when == "later" {
-							r.after(time.Minute)
-							failing(n - i)
-						}
-						c.gone(q, fmt.Sprint(i))
-					}
-					switch when {
-					case "at once":
-						want := 1 + q.NumRequeues("0") // A key that comes again was never missed.
-						q.Add("0")
-						synctest.Wait()
-						if attempts["0"] != want {
-							t.Errorf("attempt %d, want %d", attempts["0"], want)
-						}
-						c.gone(q, "0")
-						if got := p.SnapshotKey("0"); got.Failing != nil || got.FailedCalls != nil {
-							t.Errorf("%+v", got)
-						}
-						if got := p.Snapshot(n).Failing; len(got) != 1 || got[0].Key != fmt.Sprint(n-1) {
-							t.Errorf("%d keys fail", len(got))
-						}
-						failing(1)
-					case "later":
-						r.after(2 * time.Minute)
-						failing(1)
-					}
-					r.cancel()
-					r.returnedLeaving(fmt.Sprint("1 failed and not retried: ", n-1))
-				})
-			})
-		}
-	}
-}
-
 // Keys that were waiting for their retry when somebody else shut the queue down are failing, and not gone.
 // A row of failed calls ends when the queue forgets the key, although the pool has not noticed that yet.
 func TestFailedCallsAfterForgetOfQueue(t *testing.T) {
@@ -259,33 +178,3 @@ type slowestLimiter struct {
 }
 
 func (slowestLimiter) When(string) time.Duration { return time.Hour }
-
-// Very many keys that have failed, and were removed from the queue and forgotten, leave no memory, and are
-// not reported at the end.
-func TestMemoryOfFailingKeys(t *testing.T) {
-	if testkit.RaceEnabled {
-		t.Skip("the race detector takes memory")
-	}
-	synctest.Test(t, func(t *testing.T) {
-		const n = 300_000
-		q := priorityqueue.New(priorityqueue.Config[int]{})
-		p := worker.New(q, func(context.Context, int) error { return errBroken }, worker.Options[int]{})
-		r := run(t, p)
-		before := testkit.Heap()
-		for key := range n {
-			q.Add(key)
-		}
-		synctest.Wait()
-		for key := range n {
-			q.Remove(key)
-			q.Forget(key)
-		}
-		r.after(2 * time.Minute)
-		// What stays is no more for 900,000 keys than for 30,000: the free memory that each of a dozen tables, of
-		// the queue, its limiters and the pool, keeps for the next burst (128 KiB or one slab), 1.42 MB in all.
-		if grown := testkit.Heap() - before; grown > 1_800_000 {
-			t.Errorf("%d keys that are gone leave %d bytes", n, grown)
-		}
-		r.endCleanly()
-	})
-}

@@ -45,14 +45,12 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 		return end, done
 	}
 	r, lists := &resync[T]{pool: p}, make(chan []T)
-	go p.tracker.catchPanic(func() { p.keepListing(ctx, lists) })
+	go p.keepListing(ctx, lists)
 	go func() {
 		defer close(done)
-		p.tracker.catchPanic(func() {
-			for r.await(ctx, lists) {
-				r.addDue(ctx, r.pool.options.Clock.Now())
-			}
-		})
+		for r.await(ctx, lists) {
+			r.addDue(ctx, r.pool.options.Clock.Now())
+		}
 		for range lists { // until List has returned
 		}
 	}()
@@ -162,22 +160,18 @@ func (p *Pool[T]) keepListing(ctx context.Context, lists chan<- []T) {
 	}
 }
 
-// list calls Options.List, and counts. A panic ends the pool.
+// list calls Options.List, and counts.
 func (p *Pool[T]) list(ctx context.Context) (keys []T, err error) {
 	t, started := p.tracker, p.options.Clock.Now()
-	err = t.onOwnGoroutine(func() error {
-		all, err := p.options.List(ctx)
-		if err != nil || all == nil {
-			return err
-		}
+	all, err := p.options.List(ctx)
+	if err == nil && all != nil {
 		for key := range all {
-			if ctx.Err() != nil {
-				return ctx.Err()
+			if err = ctx.Err(); err != nil {
+				break
 			}
 			keys = append(keys, key)
 		}
-		return nil
-	})
+	}
 	ended := p.options.Clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -268,29 +268,6 @@ func TestResyncEnds(t *testing.T) {
 	}
 }
 
-// A List that panics, also while its keys are read, ends the pool.
-func TestListPanics(t *testing.T) {
-	for name, list := range map[string]func(context.Context) (iter.Seq[string], error){
-		"list": func(context.Context) (iter.Seq[string], error) { panic("no list") },
-		"keys": func(context.Context) (iter.Seq[string], error) {
-			return func(yield func(string) bool) { yield("a"); panic("no list") }, nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := worker.New(newQueue(), fine, options{List: list, Resync: time.Hour})
-				var panicked *worker.PanicError
-				if err := run(t, p).returned(); !errors.As(err, &panicked) || panicked.Value != "no list" {
-					t.Errorf("%v", err)
-				}
-				if s := p.Stats(); s.Handled != 0 || s.Listed != 0 {
-					t.Errorf("%+v", s)
-				}
-			})
-		})
-	}
-}
-
 // While the machine sleeps for days, keys come once.
 func TestResyncAfterASleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

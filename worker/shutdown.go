@@ -1,9 +1,13 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -11,7 +15,7 @@ import (
 //
 //	drain        until phaseEnding, or DrainTimeout
 //	endHandlers  cancels poolCtx, and waits for CancelGrace
-//	endQueue     leftBehind, endHolds, shutDownQueue, DropQueued, leftUndone; then phaseReturned
+//	endQueue     leftBehind, endHolds, ShutDown, DropQueued, leftUndone; then phaseReturned
 type phase uint8
 
 const (
@@ -65,7 +69,7 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 	}
 }
 
-// signal wakes Run, which looks again at the phase, the workers and whether there is a record.
+// signal wakes Run, which looks again at the phase and the workers.
 func (p *Pool[T]) signal() {
 	select {
 	case p.changed <- struct{}{}:
@@ -75,26 +79,23 @@ func (p *Pool[T]) signal() {
 
 // fail ends the pool because of err. If it is called more than once, Run returns the first error.
 func (p *Pool[T]) fail(err error) {
-	p.mu.Lock()
-	first := p.mu.fatal == nil
-	if first {
-		p.mu.fatal = err
-	}
-	p.mu.Unlock()
+	first := false
+	p.locked(func() {
+		if first = p.mu.fatal == nil; first {
+			p.mu.fatal = err
+		}
+	})
 	p.Stop(Running)
 	if first {
-		p.tracker.catchPanic(func() {
-			p.tracker.log(context.Background(), slog.LevelError,
-				"The workers end because of a fatal error", "err", err)
-		})
+		p.tracker.log(context.Background(), slog.LevelError, "The workers end because of a fatal error", "err", err)
 	}
 }
 
 // drain waits until the pool is to end, calls endResync, and waits until the workers have left or the time to
-// finish is over. It returns the cause with which the contexts of handlers that still run must end. Meanwhile
-// it starts a sweep every minute while there are records.
+// finish is over. It returns the cause with which the contexts of handlers that still run must end.
 func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
-	var timeout, sweep <-chan time.Time
+	defer endResync()
+	var timeout <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
 	for {
 		var reached phase
@@ -117,11 +118,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 			endResync()
 		}
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
-			p.tracker.catchPanic(p.shutDownQueue)
-		}
-		if sweep == nil && p.tracker.mu.records.notEmpty.Load() { // An idle pool has no timer.
-			sweep = p.options.Clock.After(sweepEvery)
-			p.willSweep.Store(true)
+			p.shutDownQueue()
 		}
 		select {
 		case <-p.changed:
@@ -130,25 +127,8 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 			ended = nil
 		case <-timeout:
 			return ErrDrainTimeout
-		case <-sweep:
-			sweep = nil
-			p.willSweep.Store(false)
-			p.tracker.startSweep(p.startCtx)
 		}
 	}
-}
-
-// endPatience bounds the waits at the end of Run for Dones, the last sweep and List, on the real clock: a
-// fake one may not move any more.
-const endPatience = 100 * time.Millisecond
-
-// shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because Left
-// must not list keys that were removed, and after the shutdown isOver is never true.
-func (p *Pool[T]) shutDownQueue() {
-	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
-	defer cancel()
-	p.tracker.sweep(ctx, 0)
-	p.queue.ShutDown()
 }
 
 // endHandlers ends the handlers' contexts, and waits until all workers have left or CancelGrace is over.
@@ -158,11 +138,9 @@ func (p *Pool[T]) endHandlers(cause error) {
 	if p.options.CancelGrace == NoGrace {
 		return
 	}
-	p.tracker.catchPanic(func() {
-		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
-		defer timer.Stop()
-		p.waitWhileAny(func(*worker[T]) bool { return true }, timer.C())
-	})
+	timer := p.options.Clock.NewTimer(p.options.CancelGrace)
+	defer timer.Stop()
+	p.waitWhileAny(func(*worker[T]) bool { return true }, timer.C())
 }
 
 // waitWhileAny waits while condition, which runs under both mus, is true of a worker, up to timeout.
@@ -183,32 +161,39 @@ func (p *Pool[T]) waitWhileAny(condition func(w *worker[T]) bool, timeout <-chan
 	}
 }
 
+// endPatience bounds the waits at the end of Run for Dones and List, on the real clock: a fake one may not
+// move any more.
+const endPatience = 100 * time.Millisecond
+
+// shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because Left
+// must not list keys that were removed, and after the shutdown isOver is never true.
+func (p *Pool[T]) shutDownQueue() {
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	p.tracker.sweep(ctx, 0)
+	p.queue.ShutDown()
+}
+
 // endQueue ends the holds and, without KeepQueue, the queue, whose keys it drops. It reports what is left.
 func (p *Pool[T]) endQueue() {
 	unfinished := append(p.leftBehind(), p.endHolds()...)
 	var queued []T
 	if !p.options.KeepQueue {
-		p.tracker.catchPanic(p.shutDownQueue)
+		p.shutDownQueue()
 		// While others have keys of the queue, such as another pool, what is queued is theirs to handle: a key
 		// that was added while they have it would be dropped, and nobody would say so.
 		if p.queue.Stats().Processing <= len(unfinished) {
-			p.tracker.catchPanic(func() { queued = p.queue.DropQueued() })
+			queued = p.queue.DropQueued()
 		}
 	}
 	unfinished = append(unfinished, p.settleAnswers()...)
 	left := p.leftUndone(unfinished, queued)
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
-	if left.Empty() {
-		return
-	}
-	p.tracker.catchPanic(func() {
+	if !left.Empty() {
 		// Counts and String, because there may be very many keys.
 		p.tracker.log(context.Background(), slog.LevelWarn, "Keys are left undone",
 			"unfinished", len(left.Unfinished), "notStarted", len(left.NotStarted),
 			"failing", len(left.Failing), "left", left.String())
-	})
-	if p.options.OnLeft != nil {
-		_ = p.tracker.onOwnGoroutine(func() error { p.options.OnLeft(left); return nil })
 	}
 }
 
@@ -220,25 +205,23 @@ func (p *Pool[T]) settleAnswers() (unsettled []T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), max(p.options.CancelGrace, endPatience))
 	defer cancel()
-	p.tracker.catchPanic(func() {
-		var err error
-		if unsettled, err = p.tracker.answers.Settle(ctx); err != nil {
-			p.tracker.log(ctx, slog.LevelWarn, "The queue's server may not know how the last calls have ended",
-				"err", err, "keys", len(unsettled))
-		}
-	})
+	unsettled, err := p.tracker.answers.Settle(ctx)
+	if err != nil {
+		p.tracker.log(ctx, slog.LevelWarn, "The queue's server may not know how the last calls have ended",
+			"err", err, "keys", len(unsettled))
+	}
 	return unsettled
 }
 
 // leftBehind returns the keys of the handlers that are left behind. It first waits for the other workers:
-// those that get a key (getting), without a limit, because their Get's context has ended; and those that give
-// one back or are in Done (not running), up to endPatience.
+// those that get a key, without a limit, because their Get's context has ended; and those that give one back
+// or are in Done (not running), up to endPatience.
 func (p *Pool[T]) leftBehind() (keys []T) {
-	p.waitWhileAny(func(w *worker[T]) bool { return w.getting || !w.running }, time.After(endPatience))
+	p.waitWhileAny(func(w *worker[T]) bool { return w.getting || !w.call.running }, time.After(endPatience))
 	p.waitWhileAny(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
-			keys = append(keys, w.result.Key) // No call begins any more that could write it.
+			keys = append(keys, w.call.result.Key)
 		}
 	})
 	return keys
@@ -252,14 +235,125 @@ func (p *Pool[T]) endHolds() (notDone []T) {
 		p.tracker.EndHolds()
 	}()
 	for {
+		p.tracker.mu.Lock()
+		nextDone := p.tracker.nextDoneLocked()
+		p.tracker.mu.Unlock()
 		select {
 		case <-ended:
 			return nil
-		case <-p.tracker.nextHoldDone():
+		case <-nextDone:
 		case <-time.After(endPatience):
-			return slices.Collect(eachRecord(p.tracker, func(key T, rec *record[T]) (T, bool) {
-				return key, rec.hold != nil
-			}))
+			for h := range p.tracker.eachHold() {
+				notDone = append(notDone, h.key)
+			}
+			return notDone
 		}
 	}
+}
+
+// Left is what a pool left undone when Run returned. A key is in one of the lists at most. With
+// Options.KeepQueue keys stay in the queue, and NotStarted and Failing are empty unless somebody else has shut
+// the queue down. While others have keys of the same queue, such as another pool, the queued keys are left to
+// them, and not listed.
+type Left[T comparable] struct {
+	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned. Over
+	// a [leasing.Answerer] they are also those of whose end the queue's server has not been told in time.
+	Unfinished []T `json:"unfinished"`
+	// NotStarted are the keys that came too late to be started, then those that were queued, in their order,
+	// and then those that were to come again at once after the shutdown: their handler has asked for that, or
+	// the end has interrupted it.
+	NotStarted []T `json:"not_started"`
+	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for
+	// their retry, which Run never awaits, and those that failed during the end. Keys that wait because of
+	// RequeueAfter are not among them, and neither are keys that were given up: the log and [Pool.Snapshot]
+	// have those.
+	Failing []T `json:"failing"`
+}
+
+// Empty reports whether nothing was left.
+func (l Left[T]) Empty() bool { return len(l.Unfinished)+len(l.NotStarted)+len(l.Failing) == 0 }
+
+// String returns how many keys there are of each kind, and the first few of them.
+func (l Left[T]) String() string {
+	var parts []string
+	add := func(what string, keys []T) {
+		if len(keys) > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s: %s", len(keys), what, few(keys)))
+		}
+	}
+	add("still running", l.Unfinished)
+	add("queued and not started", l.NotStarted)
+	add("failed and not retried", l.Failing)
+	if parts == nil {
+		return "nothing"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// few lists at most ten keys.
+func few[T any](keys []T) string {
+	const most = 10
+	texts := converted(keys[:min(len(keys), most)], func(key T) string { return fmt.Sprint(key) })
+	if len(keys) > most {
+		texts = append(texts, "…")
+	}
+	return strings.Join(texts, ", ")
+}
+
+func converted[From, To any](all []From, convert func(From) To) []To {
+	to := make([]To, 0, len(all))
+	for _, from := range all {
+		to = append(to, convert(from))
+	}
+	return to
+}
+
+// Left returns what was left undone when Run returned, and nothing before that.
+func (p *Pool[T]) Left() Left[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.left
+}
+
+// noteNotStarted puts key, which came too late, on the list of Left.
+func (p *Pool[T]) noteNotStarted(key T) {
+	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
+}
+
+// noteIfRefused is called when key was to come again at once: after the shutdown it does not.
+func (p *Pool[T]) noteIfRefused(key T) {
+	if p.queue.ShuttingDown() {
+		p.locked(func() { p.mu.refused[key] = struct{}{} })
+	}
+}
+
+// leftUndone puts together what is left, each key once. Lists without an order are sorted by text.
+func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
+	var failed, notStarted, refused []T
+	if p.queue.ShuttingDown() {
+		failed = slices.Collect(eachRecord(p.tracker, func(key T, r *record[T]) (T, bool) {
+			return key, r.trouble == failing
+		}))
+	}
+	p.locked(func() { notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })
+	sortByText(failed) // Not under mu: a key's String method is foreign code.
+	sortByText(refused)
+	seen := make(map[T]struct{}) // A key is in the first list that has it, in the order of the calls below.
+	once := func(keys []T) []T {
+		return slices.DeleteFunc(keys, func(key T) bool {
+			_, known := seen[key]
+			seen[key] = struct{}{}
+			return known
+		})
+	}
+	return Left[T]{Unfinished: once(unfinished), NotStarted: once(slices.Concat(notStarted, queued, refused)),
+		Failing: once(failed)}
+}
+
+func sortByText[T comparable](keys []T) {
+	texts := make(map[T]string, len(keys))
+	for _, key := range keys {
+		texts[key] = fmt.Sprint(key)
+	}
+	slices.SortFunc(keys, func(a, b T) int { return cmp.Compare(texts[a], texts[b]) })
 }

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
 	"runtime"
 	"slices"
@@ -37,8 +36,8 @@ func TestRunDoesNotWaitForDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := blockingDone{newQueue(), make(chan struct{})}
 		addAll(q, "blocked fine")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			return worker.Hold("it", 100*time.Hour, func(func()) {})
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			return holds(ctx, "it", 100*time.Hour, func(func()) {})
 		}, options{Workers: 2}))
 		r.cancel()
 		r.after(time.Second)
@@ -66,9 +65,9 @@ func TestOldestUnansweredBehindRemovedKeys(t *testing.T) {
 		const n = 1000
 		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
 		hold := true
-		p := worker.New(q, func(context.Context, string) error {
+		p := worker.New(q, func(ctx context.Context, _ string) error {
 			if hold {
-				return worker.Hold("it", 10*time.Second, func(func()) {})
+				return holds(ctx, "it", 10*time.Second, func(func()) {})
 			}
 			return errBroken
 		}, options{})
@@ -95,9 +94,9 @@ func TestOldestUnansweredOfTwoPools(t *testing.T) {
 			Name: "q", MetricsProvider: testkit.Times{},
 		})
 		var held atomic.Int64
-		handle := func(context.Context, string) error {
+		handle := func(ctx context.Context, _ string) error {
 			if held.Add(1) <= 10 {
-				return worker.Hold("it", 10*time.Millisecond, func(func()) {})
+				return holds(ctx, "it", 10*time.Millisecond, func(func()) {})
 			}
 			time.Sleep(time.Millisecond)
 			return nil
@@ -119,29 +118,6 @@ func TestOldestUnansweredOfTwoPools(t *testing.T) {
 	})
 }
 
-// Of two holds the shorter one has passed, and the longer one is released: the hold has not come to its
-// limit.
-func TestReleaseAfterAShorterHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		q.Add("a")
-		h := newHolder()
-		p := worker.New(q, func(ctx context.Context, _ string) error {
-			worker.CallOf(ctx).Hold("short", time.Second, func(func()) {})
-			worker.CallOf(ctx).Hold("long", time.Hour, h.until)
-			return nil
-		}, options{})
-		r := run(t, p)
-		r.after(30 * time.Minute)
-		h.releaseAll()
-		synctest.Wait()
-		if st := p.Stats(); st.HeldToLimit != 0 || st.Held != 0 {
-			t.Errorf("%d held to their limits, %d held", st.HeldToLimit, st.Held)
-		}
-		r.endCleanly()
-	})
-}
-
 // The longest period does not overflow.
 func TestLongestPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -158,59 +134,16 @@ func TestLongestPeriod(t *testing.T) {
 	})
 }
 
-// runtime.Goexit in a hook ends neither the watch for stuck calls nor Run, and in Ready it is a fatal error.
-func TestGoexitInHooks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		var found []string
-		p := worker.New(q, takes(time.Hour), options{Workers: 2, StuckAfter: time.Minute,
-			OnStuck: func(_ context.Context, k stuck) { found = append(found, k.Key); runtime.Goexit() },
-			OnLeft:  func(worker.Left[string]) { runtime.Goexit() },
-		})
-		r := run(t, p)
-		q.Add("a")
-		r.after(10 * time.Minute)
-		q.Add("b")
-		r.after(20 * time.Minute)
-		equal(t, "stuck", found, "a", "b")
-		p.Stop(worker.Nothing)
-		r.after(21 * time.Minute)
-		if err := r.returned(); err != nil || len(p.Left().Unfinished) != 2 {
-			t.Errorf("Run returned %v, left %v", err, p.Left())
-		}
-		time.Sleep(time.Hour) // The handlers end.
-	})
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t, worker.New(newQueue(), fine,
-			options{Ready: func(context.Context) error { runtime.Goexit(); return nil }}))
-		if err := r.returned(); err == nil || !strings.Contains(err.Error(), "Goexit") {
-			t.Errorf("Run returned %v", err)
-		}
-	})
-}
-
-// badAttrs is a log handler whose WithAttrs panics.
-type badAttrs struct{ slog.Handler }
-
-func (badAttrs) WithAttrs([]slog.Attr) slog.Handler { panic("foreign") }
-
 type badBounds struct{ statsProvider }
 
 func (badBounds) PoolHistogramBounds() []float64 { return []float64{3, 2, 1} }
 
-// Run reports a bad logger and bad bounds of histograms as errors.
-func TestBadLoggerAndBadBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, o := range map[string]options{
-			"foreign":             {Name: "x", Logger: slog.New(badAttrs{slog.DiscardHandler})},
-			"PoolHistogramBounds": {MetricsProvider: badBounds{}},
-		} {
-			err := worker.New(newQueue(), fine, o).Run(t.Context())
-			if err == nil || !strings.Contains(err.Error(), name) {
-				t.Errorf("Run returned %v", err)
-			}
-		}
-	})
+// Run reports bad bounds of histograms as an error.
+func TestBadBounds(t *testing.T) {
+	err := worker.New(newQueue(), fine, options{MetricsProvider: badBounds{}}).Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "PoolHistogramBounds") {
+		t.Errorf("Run returned %v", err)
+	}
 }
 
 // A given-up key whose next call puts it on hold is not listed any more.
@@ -219,11 +152,11 @@ func TestGivenUpThenHeld(t *testing.T) {
 		q := newQueue()
 		q.Add("a")
 		calls := 0
-		p := worker.New(q, func(context.Context, string) error {
+		p := worker.New(q, func(ctx context.Context, _ string) error {
 			if calls++; calls == 1 {
 				return worker.Terminal(errBroken)
 			}
-			return worker.Hold("it", time.Hour, func(func()) {})
+			return holds(ctx, "it", time.Hour, func(func()) {})
 		}, options{})
 		r := run(t, p)
 		q.Add("a")

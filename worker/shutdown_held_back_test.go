@@ -60,20 +60,6 @@ func TestQueueThatHoldsKeysBack(t *testing.T) {
 	}
 }
 
-// A panic while Run drops what the queue holds back is an error of the pool, and Run returns all the same.
-func TestPanicOfQueueThatHoldsKeysBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, release := heldBack(3, func(q *priorityqueue.Queue[string]) stringQueue { return badDrop{q} })
-		r := run(t, p)
-		r.cancel()
-		r.after(time.Second)
-		if err := r.returned(); err == nil || !strings.Contains(err.Error(), "foreign") {
-			t.Errorf("Run returned %v", err)
-		}
-		close(release)
-	})
-}
-
 type badDrop struct{ *priorityqueue.Queue[string] }
 
 func (badDrop) DropQueued() []string { panic("foreign") }

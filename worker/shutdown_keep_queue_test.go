@@ -131,8 +131,8 @@ func TestKeepQueueKeyThatIsRefused(t *testing.T) {
 // slowLate takes a second to return a key that it has taken out of the queue.
 type slowLate struct{ latePriorityQueue }
 
-func (q slowLate) GetContext(ctx context.Context) (string, error) {
-	key, err := q.latePriorityQueue.GetContext(ctx)
+func (q slowLate) Next(ctx context.Context) (workqueue.HandOut[string], error) {
+	key, err := q.latePriorityQueue.Next(ctx)
 	time.Sleep(time.Second)
 	return key, err
 }

@@ -12,6 +12,7 @@ import (
 
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -226,7 +227,9 @@ func TestFatal(t *testing.T) {
 // brokenQueue has a GetContext that fails for reasons of its own.
 type brokenQueue struct{ extended }
 
-func (brokenQueue) GetContext(context.Context) (string, error) { return "", errBroken }
+func (brokenQueue) Next(context.Context) (h workqueue.HandOut[string], err error) {
+	return h, errBroken
+}
 
 func TestGetContextThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -60,9 +60,9 @@ type KeySnapshot[T comparable] struct {
 	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
 	// Causes are why the running call came.
 	Causes workqueue.Causes `json:"causes,omitzero"`
-	// Interruptions is how often in a row the last calls were interrupted, or their holds released at once.
-	// After five a pool calls the key ever more slowly.
-	Interruptions int `json:"interruptions,omitempty"`
+	// AtOnce is how many calls in a row wanted the key again at once. After five the key is slowed down: see
+	// [Call.AtOnce].
+	AtOnce int `json:"at_once,omitempty"`
 	// MaxAttempts is how often the key is tried before it is given up, or 0 without a limit.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
@@ -170,7 +170,7 @@ func runningKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Ru
 
 // newRunningKeyLocked returns what people see of a running call, without its Duration.
 func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] {
-	return RunningKey[K]{Key: shown, Attempt: c.attempt, Started: c.result.Started, Stuck: c.stuck,
+	return RunningKey[K]{Key: shown, Attempt: c.handOut.Failures.Count + 1, Started: c.result.Started, Stuck: c.stuck,
 		Canceled: c.canceled, Stack: c.stack}
 }
 
@@ -202,15 +202,15 @@ func readKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 		running := newRunningKeyLocked(c, shown)
 		s.Running = &running
 	}
+	if h := t.holdOfLocked(key); h != nil && h.phase == holdBegun {
+		held := newHeldKeyLocked(h, shown)
+		s.Held = &held
+	}
 	_, rec := t.mu.records.find(key)
 	if rec == nil {
 		return s
 	}
-	s.Interruptions = int(rec.interruptions)
-	if rec.isOnHold() {
-		held := newHeldKeyLocked(rec.hold, shown, rec.hold.reasons)
-		s.Held = &held
-	}
+	s.AtOnce = int(rec.atOnce)
 	failed := FailedKey[K]{Key: shown}
 	if rec.calls != nil {
 		failed, s.FailedCalls = newFailedKey(shown, rec.calls), slices.Clone(rec.calls.calls)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"golang.org/x/time/rate"
 )
 
@@ -15,24 +16,24 @@ import (
 const maxStartWait = time.Second
 
 // get takes a key out of the queue when StartLimit allows it, as soon as there is one.
-func (p *Pool[T]) get(ctx context.Context) (key T, err error) {
+func (p *Pool[T]) get(ctx context.Context) (h workqueue.HandOut[T], err error) {
 	limit := p.options.StartLimit
 	if limit == nil {
-		return p.queue.GetContext(ctx)
+		return p.queue.Next(ctx)
 	}
 	select {
 	case p.startGate <- struct{}{}:
 	case <-ctx.Done():
-		return key, ctx.Err()
+		return h, ctx.Err()
 	}
 	defer func() { <-p.startGate }()
 	if err := p.awaitStart(ctx); err != nil {
-		return key, err
+		return h, err
 	}
-	if key, err = p.queue.GetContext(ctx); err == nil {
+	if h, err = p.queue.Next(ctx); err == nil {
 		limit.ReserveN(p.options.Clock.Now(), 1) // If others use the limit too, it may go into debt.
 	}
-	return key, err
+	return h, err
 }
 
 // awaitStart waits until the limit has a token, which it does not take, nothing is left to limit or ctx ends.

@@ -8,8 +8,8 @@ import (
 )
 
 // Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded,
-// which is Handled - Failed - Requeued - Interrupted - Holds; requeued; interrupted; on hold; retried, which
-// is Failed - GivenUp; given up.
+// which is Handled - Failed - Requeued - Interrupted; requeued; interrupted; retried, which is Failed -
+// GivenUp; given up.
 type Stats struct {
 	// Name is the pool's name, or empty.
 	Name string `json:"name"`
@@ -41,17 +41,17 @@ type Stats struct {
 	TimedOut uint64 `json:"timed_out"`
 	// Requeued counts the calls that asked for their key again, by Requeue, RequeueAfter or Every.
 	Requeued uint64 `json:"requeued"`
-	// RequeuedAfter counts those of Requeued that asked for a delay.
+	// RequeuedAfter counts those of Requeued that had a delay.
 	RequeuedAfter uint64 `json:"requeued_after"`
-	// Interrupted counts the calls that an add of their key has interrupted. See [Call.UntilAdded].
+	// Interrupted counts the calls that something has interrupted, without an answer of their own: see
+	// [NextInterrupted] and [NextLost].
 	Interrupted uint64 `json:"interrupted"`
-	// Looping is the number of keys whose handler was interrupted, or whose hold was released at once, more
-	// than five times in a row. Their calls come ever more slowly.
+	// Looping is the number of keys that wanted to come at once more than five times in a row. They are slowed
+	// down: see [Call.AtOnce].
 	Looping int `json:"looping"`
-	// Holds counts the calls that returned [Hold], and asked for nothing else: see [NextHold].
-	Holds uint64 `json:"holds"`
-	// Held is the number of keys on hold or slowed down after interruptions. HeldToLimit counts the holds
-	// that have come to their limit.
+	// Holds counts the holds that have begun, Held is the number of those that have not ended, and HeldToLimit
+	// counts those that have come to their limit. See [Call.Hold].
+	Holds       uint64 `json:"holds"`
 	Held        int    `json:"held"`
 	HeldToLimit uint64 `json:"held_to_limit"`
 	// GivenUp counts the calls that failed and whose key did not come again.
@@ -141,6 +141,7 @@ func (t *Tracker[T]) Stats() Stats {
 
 // stats returns Stats and the change of OldestUnanswered, or nil: see oldestUnanswered.
 func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
+	t.sweepIfDue()
 	s := t.readStats()
 	s.StartLimited = s.StartLimited && t.queue.Len() > 0
 	oldest, age := t.oldestUnanswered()
@@ -151,7 +152,6 @@ func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
 // ownStats is the readStats of a tracker without a pool. It asks the queue first: once no key is left there,
 // the tracker's numbers change no more.
 func (t *Tracker[T]) ownStats() Stats {
-	t.sweepIfDue()
 	ended := false
 	if t.queue.ShuttingDown() {
 		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
@@ -174,7 +174,7 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	}
 	s.Name, s.Queue = t.options.Name, t.queueName
 	rs := &t.mu.records
-	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, rs.holds.notDone
+	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, t.mu.holds.total
 	s.GivenUpKeys, s.GivenUpUnlisted = rs.keysIn[givenUp].Len(), rs.unlisted
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
@@ -207,9 +207,7 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) {
 		if c.result.After > 0 {
 			n.RequeuedAfter++
 		}
-	case NextHold:
-		n.Holds++
-	case NextInterrupted:
+	case NextInterrupted, NextLost:
 		n.Interrupted++
 	case NextRetry:
 		n.Failed++

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -18,7 +17,7 @@ func (t *Tracker[T]) watchForStuck() (end func()) {
 	}
 	stop := make(chan struct{})
 	loop := dueloop.New(t.options.Clock, nil) // for its clock and its timer
-	go t.catchPanic(func() { t.watchHandlers(loop, stop) })
+	go t.watchHandlers(loop, stop)
 	return func() {
 		close(stop)
 		loop.Wake()
@@ -39,7 +38,7 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 			if isClosed(stop) {
 				return
 			}
-			_ = t.onOwnGoroutine(func() error { t.reportStuck(c); return nil }) // A bad hook must not end the watch.
+			t.reportStuck(c)
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
 	}
@@ -48,9 +47,7 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 // stuckCall is a call that is to be reported.
 type stuckCall[T comparable] struct {
 	RunningKey[T]
-	callCtx   *callContext[T]
-	ctx       context.Context
-	goroutine string
+	call *Tracked[T]
 }
 
 // findStuck returns the calls that are stuck and were not reported, and after how long the next one may be.
@@ -64,7 +61,7 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 		case c.stuck:
 		case running >= limit:
 			c.stuck = true
-			stuck = append(stuck, stuckCall[T]{newRunningKeyLocked(c, c.result.Key), c.callCtx, c.ctx, c.goroutine})
+			stuck = append(stuck, stuckCall[T]{newRunningKeyLocked(c, c.result.Key), c})
 			stuck[len(stuck)-1].Duration = running
 		default:
 			next = min(next, limit-running)
@@ -82,7 +79,7 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	stacks := make(map[string]string, len(calls))
 	all, instead := allStacks()
 	for _, c := range calls {
-		stacks[c.goroutine] = instead
+		stacks[c.call.goroutine] = instead
 	}
 	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
 		goroutine := goroutineOf(stack)
@@ -91,11 +88,13 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 		}
 	}
 	for i := range calls {
-		call := &calls[i]
-		call.callCtx.ifRunning(func(c *Tracked[T]) { // Otherwise the stack may be that of the next call.
-			call.Stack = stacks[call.goroutine]
-			c.stack = call.Stack
-		})
+		c := calls[i].call
+		t.mu.Lock()
+		if c.running { // Otherwise the stack may be that of the next call.
+			c.stack = stacks[c.goroutine]
+			calls[i].Stack = c.stack
+		}
+		t.mu.Unlock()
 	}
 }
 
@@ -121,23 +120,19 @@ func goroutineOf(stack []byte) string {
 	return string(number)
 }
 
-// noteGoroutine notes the goroutine that makes the next calls.
-func (c *Tracked[T]) noteGoroutine() {
-	t := c.tracker
+// currentGoroutine returns the number of this goroutine, or nothing without StuckAfter.
+func (t *Tracker[T]) currentGoroutine() string {
 	if t.options.StuckAfter == 0 {
-		return
+		return ""
 	}
 	var stack [64]byte
-	goroutine := goroutineOf(stack[:runtime.Stack(stack[:], false)])
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c.goroutine = goroutine
+	return goroutineOf(stack[:runtime.Stack(stack[:], false)])
 }
 
 func (t *Tracker[T]) reportStuck(c stuckCall[T]) {
 	args := t.withCauses([]any{"key", c.Key, "running", c.Duration, "stack", c.Stack}, c.Key)
-	t.log(c.callCtx.tracked.base, slog.LevelWarn, "A handler is stuck", args...)
+	t.log(c.call.base, slog.LevelWarn, "A handler is stuck", args...)
 	if t.options.OnStuck != nil {
-		t.options.OnStuck(c.ctx, c.RunningKey)
+		t.options.OnStuck(c.call.ctx, c.RunningKey)
 	}
 }

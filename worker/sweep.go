@@ -29,7 +29,7 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) (over bool) {
 	switch {
 	case rec.trouble == failing:
 		over = t.queue.Failures(key).Count == 0
-	case rec.trouble == noTrouble && rec.hold == nil && t.knowsAllKeys:
+	case rec.trouble == noTrouble && t.knowsAllKeys:
 		_, found := t.queue.SnapshotKey(key)
 		over = !found
 	}
@@ -53,6 +53,7 @@ func (t *Tracker[T]) sweepKey(key T) bool {
 	if t.idleRecordLocked(key) != before { // Something has happened to the key meanwhile.
 		return false
 	}
+	t.mu.records.endRow(key)
 	t.mu.records.noteAtRest(key)
 	return true
 }
@@ -92,7 +93,7 @@ func (t *Tracker[T]) startSweep(ctx context.Context) {
 		defer t.sweeping.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
-		t.catchPanic(func() { t.sweepSkip = t.sweep(ctx, t.sweepSkip) })
+		t.sweepSkip = t.sweep(ctx, t.sweepSkip)
 	})
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"reflect"
@@ -30,18 +31,15 @@ import (
 //
 //	NextForget             Forget
 //	NextRequeue            AddAfter with result.After (AddWithPriority, for a Priority), and then Forget
-//	NextHold               Add
-//	NextInterrupted        Add, unless Interrupted was true before End, or the lease was lost: see Begin
+//	NextInterrupted        Add, unless Interrupted is true
 //	NextRetry, NextGiveUp  nothing: End has called the queue's Fail
+//	NextLost               nothing
 //
 // In every case it calls [Tracked.Done] then, which calls the queue's Done, perhaps later: the key may be on
-// hold, or be interrupted again and again. All methods may be called from any goroutine.
+// hold. All methods may be called from any goroutine.
 //
 // A queue that is not of this project counts no failures. So make it an [workqueue.ExtendedRateLimiting] by
 // [workqueue.ExtendRateLimiting], and use only that, for the tracker and for the workers.
-//
-// A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the
-// tracker, and in Done at the end of a hold, it is logged.
 type Tracker[T comparable] struct {
 	options    Options[T]
 	optionsErr error        // what makes no sense in the options
@@ -61,7 +59,6 @@ type Tracker[T comparable] struct {
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
 	readStats func() Stats // returns Stats without OldestUnanswered: Pool.readStats or ownStats
-	panicked  func(v any)  // gets what catchPanic has recovered: Pool.panicked or logPanic
 
 	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
 	sweeping  atomic.Bool  // a sweep goes on
@@ -74,6 +71,11 @@ type Tracker[T comparable] struct {
 		// running are the running calls. mu also guards fields of each Tracked.
 		running []*Tracked[T]
 		records records[T]
+		holds   holds[T]
+		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key goes on
+		// hold counts twice.) nextDone is closed when that of a hold does, or a worker leaves.
+		dones    uint64
+		nextDone chan struct{}
 		// counted has the numbers that only grow, and those of the last list: callStats adds the others.
 		counted     Stats
 		durations   observe.Histogram
@@ -90,7 +92,6 @@ func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	if queue = notNilPointer(queue); queue == nil {
 		panic("worker: NewTracker without a queue")
 	}
-	options.CrashOnPanic = false // The caller calls the handler.
 	t := newTracker(queue, options)
 	if t.optionsErr != nil {
 		panic(t.optionsErr)
@@ -116,7 +117,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	buckets, err := t.options.durationBuckets()
 	t.optionsErr = errors.Join(options.check(), err)
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
-	t.panicked, t.readStats = t.logPanic, t.ownStats
+	t.readStats = t.ownStats
 	t.hasher = sync.OnceValues(stablehash.New[T])
 	t.loop = dueloop.New(t.options.Clock, t.endDue)
 	if queue != nil {
@@ -132,11 +133,68 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	return t
 }
 
-// addRunning makes c one of the running calls. From here on others see it.
-func (t *Tracker[T]) addRunning(c *Tracked[T]) {
+// Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
+// [Tracked.Context], is made from ctx. A key may be in one call at a time. Over a [leasing.Leaser], such
+// as a queue in Redis, that context may have ended already although ctx has not: the lease was lost, and
+// another process may have got the key. So test it before the handler is called. End then ignores what it is
+// given, counts nothing, and returns NextLost with the context's cause.
+func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
+	t.sweepIfDue()
+	h := workqueue.HandOut[T]{Key: key, Failures: t.queue.Failures(key), AddedAt: t.queue.AddedAt(key)}
+	if t.priorities != nil {
+		h.Priority = t.priorities.PriorityOf(key)
+	}
+	c := t.newCall(ctx, h, t.currentGoroutine())
+	if c.lostBefore {
+		return c
+	}
+	t.start(c)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.stuck, c.canceled, c.stack = false, false, ""
+	if t.mu.endWatch == nil {
+		t.mu.endWatch = t.watchForStuck()
+	}
+	return c
+}
+
+// Context returns the handler's context. It ends with the call, and earlier by Options or [Tracker.Cancel].
+func (c *Tracked[T]) Context() context.Context { return c.ctx }
+
+// Interrupted reports whether a context of [Call.UntilAdded] has ended because the key was added again. If
+// not, and End returns NextInterrupted all the same, perhaps no add brings the key.
+func (c *Tracked[T]) Interrupted() bool {
+	c.tracker.mu.Lock()
+	defer c.tracker.mu.Unlock()
+	return c.adds.wasAdded
+}
+
+// End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be
+// called once, and before the queue's Done. If the handler has panicked, err must be a [*PanicError]; if it
+// has called runtime.Goexit, [ErrGoexit].
+func (c *Tracked[T]) End(err error) Result[T] {
+	if c.lostBefore {
+		c.result.Err, c.result.Next = context.Cause(c.ctx), NextLost
+		c.endContext()
+		return c.result
+	}
+	c.decide(err)
+	c.report()
+	c.endCall()
+	return c.result
+}
+
+// Held reports, after End, whether the handler has arranged a hold. See [Tracked.Done].
+func (c *Tracked[T]) Held() bool { return c.hold != nil }
+
+// Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
+// That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends: by a
+// release, at its limit, by [Tracker.Release] or [Tracker.EndHolds], or as the package comment says.
+func (c *Tracked[T]) Done(done func()) { c.doneOrHold(func(T) { done() }) }
+
+// start makes c one of the running calls. From here on others see it.
+func (t *Tracker[T]) start(c *Tracked[T]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if _, rec := t.mu.records.find(c.result.Key); rec != nil && !c.changeSince.IsZero() {
 		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // An unanswered change goes on.
 	}
@@ -172,16 +230,16 @@ func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
 // there is one. What the handler returns then decides as always: an error is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
-	var callCtx *callContext[T]
 	t.mu.Lock()
-	if c := t.findRunningLocked(key); c != nil {
-		c.canceled, callCtx = true, c.callCtx
+	c := t.findRunningLocked(key)
+	if c != nil {
+		c.canceled = true
 	}
 	t.mu.Unlock()
-	if callCtx != nil {
-		callCtx.ensureStd().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
+	if c != nil {
+		c.cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	}
-	return callCtx != nil
+	return c != nil
 }
 
 // Forget makes the queue and the tracker forget that key has failed or was given up: for a program that
@@ -195,5 +253,6 @@ func (t *Tracker[T]) Forget(key T) {
 	if c := t.findRunningLocked(key); c != nil {
 		c.changeSince = time.Time{}
 	}
+	t.mu.records.endRow(key)
 	t.mu.records.noteAtRest(key)
 }

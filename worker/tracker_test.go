@@ -334,45 +334,6 @@ func (q badQueue) Failures(key string) workqueue.Failures {
 	return q.extended.Failures(key)
 }
 
-// What foreign code does on a goroutine of the tracker, where no caller could recover it, does not end the
-// program.
-func TestPanicsOnGoroutinesOfTracker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var bad bool
-		q := badQueue{newQueue(), &bad}
-		defer q.ShutDown()
-		logger, log := newLogger()
-		tracker := worker.NewTracker(q, options{Logger: logger, StuckAfter: 10 * time.Minute, OnStuck: func(context.Context, stuck) { panic("a bad hook") }})
-		for _, key := range []string{"fails", "stuck", "stuck, too", "held"} {
-			q.Add(key)
-			q.Get()
-		}
-		handleOne(t.Context(), q, tracker, broken, "fails")
-		bad = true
-		time.Sleep(2 * time.Minute)
-		tracker.Stats() // Which looks for failing keys, in the background.
-		synctest.Wait()
-		if !panics(func() { tracker.Begin(t.Context(), "fails") }) {
-			t.Error("a panic does not reach the caller of Begin")
-		}
-		bad = false
-		e := tracker.Begin(t.Context(), "held")
-		e.End(worker.Hold("the world", time.Minute, func(func()) {}))
-		e.Done(func() { panic("a bad Done") })
-		e = tracker.Begin(t.Context(), "stuck")
-		time.Sleep(time.Hour)
-		later := tracker.Begin(t.Context(), "stuck, too") // The watch goes on.
-		time.Sleep(time.Hour)
-		e.End(nil)
-		later.End(nil)
-		for bad, want := range map[string]int{"queue": 1, "hook": 2, "Done": 1} {
-			if n := strings.Count(log.String(), "panicked\" panic=\"a bad "+bad); n != want {
-				t.Errorf("the panic of a bad %s is logged %d times:\n%s", bad, n, log)
-			}
-		}
-	})
-}
-
 // If the key's lease has ended, the key is left to the other process.
 func TestTrackerWithoutLease(t *testing.T) {
 	q := leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
@@ -382,7 +343,7 @@ func TestTrackerWithoutLease(t *testing.T) {
 	if e.Context().Err() == nil {
 		t.Error("the context goes on")
 	}
-	if r := e.End(errBroken); !errors.Is(r.Err, errLeaseLost) || r.Next != worker.NextInterrupted || tracker.Stats().Handled != 0 {
+	if r := e.End(errBroken); !errors.Is(r.Err, errLeaseLost) || r.Next != worker.NextLost || tracker.Stats().Handled != 0 {
 		t.Errorf("%+v, %+v", r, tracker.Stats())
 	}
 }

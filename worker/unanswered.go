@@ -16,8 +16,7 @@ type UnansweredKey[T comparable] struct {
 }
 
 // oldestUnanswered returns the oldest change of all keys and its age. If a queued key's change is older, it
-// returns nil and that age: the queue's Stats name no key, see oldestQueued. Keys that a handler has put on
-// hold do not count. It asks the queue whether records that may be the oldest are over, for up to askFor.
+// returns nil and that age: the queue's Stats name no key, see oldestQueued. Keys on hold do not count. It asks the queue whether records that may be the oldest are over, for up to askFor.
 func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
 		return nil, 0
@@ -35,7 +34,7 @@ func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration)
 	t.mu.Unlock()
 	askUntil := time.Now().Add(askFor)
 	for change := range eachRecord(t, func(key T, rec *record[T]) (UnansweredKey[T], bool) {
-		return UnansweredKey[T]{key, rec.changeSince}, !rec.isHeldByHandler() && isOlder(rec.changeSince)
+		return UnansweredKey[T]{key, rec.changeSince}, t.holdOfLocked(key) == nil && isOlder(rec.changeSince)
 	}) {
 		// isOlder again: eachRecord copies many records at a time, and one of these may have been older.
 		if isOlder(change.Since) && (time.Now().After(askUntil) || !t.sweepKey(change.Key)) {

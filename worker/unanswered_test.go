@@ -190,7 +190,7 @@ func TestOldestUnansweredIsNotOnHold(t *testing.T) {
 			if key == "fails" || worker.CallOf(ctx).Attempt() > 1 {
 				return errBroken
 			}
-			return errors.Join(errBroken, worker.Hold("the world", time.Hour, func(func()) {}))
+			return errors.Join(errBroken, holds(ctx, "the world", time.Hour, func(func()) {}))
 		}, options{})
 		q.Add("held")
 		r := run(t, p)

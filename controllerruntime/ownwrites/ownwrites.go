@@ -135,17 +135,19 @@ func (c *Cache) Deleted(ctx context.Context, object metav1.Object) { c.await(ctx
 func (c *Cache) await(ctx context.Context, object metav1.Object, version string) {
 	name := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 	reason := fmt.Sprintf("the cache shows %s %s", c.kind, strings.TrimPrefix(name.String(), "/"))
-	worker.CallOf(ctx).Hold(reason, c.limit, func(release func()) {
-		w := &wait{name: name, uid: object.GetUID(), version: version, expires: time.Now().Add(c.limit),
-			release: release}
-		for _, expired := range c.add(w) {
-			c.end(expired)
-		}
-		// After add: an event that comes now finds w.
-		if now, err := c.get(ctx, name); err == nil && c.isShown(w, now) {
-			c.end(w)
-		}
-	})
+	call := worker.CallOf(ctx)
+	if call.Attempt() == 0 { // no call
+		return
+	}
+	w := &wait{name: name, uid: object.GetUID(), version: version, expires: time.Now().Add(c.limit),
+		release: call.Hold(reason, c.limit)}
+	for _, expired := range c.add(w) {
+		c.end(expired)
+	}
+	// After add: an event that comes now finds w.
+	if now, err := c.get(ctx, name); err == nil && c.isShown(w, now) {
+		c.end(w)
+	}
 }
 
 // add adds w, and returns the waits that have expired, for the caller to release.

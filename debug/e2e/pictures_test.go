@@ -26,7 +26,8 @@ func (p *program) rollouts(t *testing.T) {
 		kind, name, _ := strings.Cut(key, "/")
 		switch kind {
 		case "held":
-			return worker.Hold(name+" is rolled out", 2*time.Hour, func(func()) {})
+			worker.CallOf(ctx).Hold(name+" is rolled out", 2*time.Hour)
+			return worker.RequeueAfter(0)
 		case "shop":
 			return errors.New("database is down")
 		case "order":

@@ -259,7 +259,6 @@ func TestErrors(t *testing.T) {
 		{worker.RequeueAfter(time.Second), "again after 1s"},
 		{worker.Terminal(errBroken), "broken"},
 		{worker.Fatal(errBroken), "broken"},
-		{worker.Terminal((*wrapper)(nil)), "wrapper"},
 		{worker.Fatal((*nilError)(nil)), "<nil>"},
 		{&worker.PanicError{Value: errBroken}, "panic: broken"},
 		{worker.Requeue{After: time.Second, Priority: priorityOf(7)}, "again after 1s with priority 7"},
@@ -275,7 +274,7 @@ func TestErrors(t *testing.T) {
 		t.Error(wrapped)
 	}
 	if got := fmt.Sprint(worker.NextForget, worker.NextRequeue, worker.NextRetry, worker.NextGiveUp,
-		worker.Next(9)); got != "forget requeue retry give_up Next(9)" {
+		worker.NextInterrupted, worker.NextLost, worker.Next(9)); got != "forget requeue retry give_up interrupted lost Next(9)" {
 		t.Error(got)
 	}
 }
@@ -295,8 +294,7 @@ func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var down bool
-				q := serverQueue{extended: limitedQueue(limiter), down: &down}
+				q := limitedQueue(limiter)
 				q.Add("a")
 				var running []*running
 				calls, drops := make([]int, 3), []int{}

@@ -282,12 +282,12 @@ func TestInterruptedKeyIsHandledElsewhere(t *testing.T) {
 			return worker.ErrAdded
 		}, options{})
 		r := run(t, p)
-		if n := p.SnapshotKey("a").Interruptions; n != 1 {
+		if n := p.SnapshotKey("a").AtOnce; n != 1 {
 			t.Errorf("%d interruptions, want 1", n)
 		}
 		q.Get()
 		q.Done("a")
-		if n := p.SnapshotKey("a").Interruptions; n != 0 {
+		if n := p.SnapshotKey("a").AtOnce; n != 0 {
 			t.Errorf("%d interruptions of a key that is gone", n)
 		}
 		r.end()
@@ -314,7 +314,7 @@ func TestLoopingKeyIsRemoved(t *testing.T) {
 			t.Errorf("Looping %d while both are on hold", n)
 		}
 		p.Release("goes")
-		if n := p.SnapshotKey("goes").Interruptions; n != 0 {
+		if n := p.SnapshotKey("goes").AtOnce; n != 0 {
 			t.Errorf("the key that was removed has %d interruptions", n)
 		}
 		if n := p.Stats().Looping; n != 1 {

@@ -44,29 +44,6 @@ func TestManyKeysAreGivenUp(t *testing.T) {
 	}
 }
 
-// A hold counts nothing and forgets nothing, however long it lasts.
-func TestAttemptsAfterALongHold(t *testing.T) {
-	for name, newQueue := range map[string]func() stringQueue{
-		"priority": func() stringQueue { return priorityqueue.New(priorityqueue.Config[string]{}) },
-		"item backoff": func() stringQueue {
-			return limitedQueue(workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{}))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := newQueue()
-				q.Add("a")
-				hold := worker.Hold("the world", 40*time.Minute, func(func()) {})
-				var noted []int
-				r := run(t, worker.New(q, attempts(&noted, errBroken, hold, errBroken, errBroken, nil), options{}))
-				r.after(time.Hour)
-				equal(t, "attempts", noted, 1, 2, 2, 3, 4)
-				r.endCleanly()
-			})
-		})
-	}
-}
-
 // Events during and between the calls use up no retries of a priority queue either: only each delay that was
 // served does.
 func TestEventsUseUpNoRetriesOfAPriorityQueue(t *testing.T) {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,38 +11,40 @@ import (
 )
 
 // Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
-// back, all but NextForget and NextGiveUp are what would have become of it; see [Left].
+// back, NextRequeue, NextRetry and NextInterrupted are what would have become of it; see [Left].
 type Next uint8
 
 const (
 	// NextForget: the key is done, and its failures are forgotten.
 	NextForget Next = iota
-	// NextRequeue: the handler asked for the key again. See [Requeue], [RequeueAfter] and [Every].
+	// NextRequeue: the handler asked for the key again, and its failures are forgotten. See [Requeue],
+	// [RequeueAfter] and [Every].
 	NextRequeue
-	// NextRetry: the handler has failed, and the key comes again when the queue's limiter says, see also
+	// NextRetry: the handler has failed, and the key is retried when the queue's limiter says, see also
 	// [RetryAfter]. A failure within the delay of the one before is the same one: count and delay stay.
 	NextRetry
 	// NextGiveUp: the handler has failed, and the key does not come again by itself: only if it is added.
 	NextGiveUp
-	// NextInterrupted: an add of the key has interrupted its handler, or the handler says so with ErrAdded. It
-	// comes again at once, or after a pause if that happens more than five times in a row. Failures are neither
-	// counted nor forgotten, and the queue's limiter is not called. See [Call.UntilAdded].
+	// NextInterrupted: something has interrupted the handler. The key comes at once, as it came: failures are
+	// neither counted nor forgotten, and the queue's limiter is not called. Either an add of the key has ended
+	// a context of [Call.UntilAdded], or the handler has returned ErrAdded; or the end of the pool had ended
+	// the handler's context, and then the handler has returned an error.
 	NextInterrupted
-	// NextHold: the key comes again when it is released, or a limit has passed. Failures are neither counted
-	// nor forgotten. See [Hold].
-	NextHold
+	// NextLost: the key's lease had ended before the handler returned, so another process may have the key.
+	// Whatever the handler has returned changes nothing, in the queue or here. (Fatal still ends Run.)
+	NextLost
 )
 
-// String returns "forget", "requeue", "retry", "give_up", "interrupted" or "hold".
+// String returns "forget", "requeue", "retry", "give_up", "interrupted" or "lost".
 func (n Next) String() string {
-	names := [...]string{"forget", "requeue", "retry", "give_up", "interrupted", "hold"}
+	names := [...]string{"forget", "requeue", "retry", "give_up", "interrupted", "lost"}
 	if int(n) < len(names) {
 		return names[n]
 	}
 	return fmt.Sprintf("Next(%d)", uint8(n))
 }
 
-// answers reports whether a call that ends so answers the change that brought its key: see unanswered.go.
+// answers reports whether a call that ends so answers the change that brought its key: see stats_changes.go.
 func (n Next) answers() bool { return n == NextForget || n == NextRequeue }
 
 func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }
@@ -62,16 +63,23 @@ type Result[T comparable] struct {
 	Err error
 	// Next is what becomes of the key.
 	Next Next
-	// After is the delay of a Requeue or [Every] or, with NextRetry, of a [RetryAfter].
+	// After is the delay of a Requeue or [Every] or, with NextRetry, of a [RetryAfter]. A key that has asked
+	// for itself at once more than five times in a row gets one here: see AtOnce.
 	After time.Duration
 	// Priority is what a [Requeue] asks for. With nil the key keeps its priority.
 	Priority *int
+	// AtOnce is how many calls for the key in a row, this one included, wanted it again at once: they were
+	// interrupted, or have asked for that, and no hold of a millisecond followed. After five such calls the
+	// key is slowed down: see [Call.AtOnce].
+	AtOnce int
 }
 
 // Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil,
 // earlier failures are forgotten.
 type Requeue struct {
-	// After is when the key comes again: after this time, or at once unless it is positive.
+	// After is when the key comes again: after this time, or at once unless it is positive. (In
+	// controller-runtime a time that is not positive means never.) If a key asks for itself at once more than
+	// five times in a row, it is slowed down: see [Call.AtOnce]. Any positive time is taken as it is.
 	After time.Duration
 	// Priority is the key's new priority; nil keeps the one that it has. If the key was added meanwhile with
 	// a higher one, it keeps that. In a queue that is no [operate.Operable] it means nothing.
@@ -122,12 +130,9 @@ type retryAfterError struct {
 	after time.Duration
 }
 
-// RetryAfter wraps an error so that its key does not come again before d by itself: for servers that say how
-// long to stay away. An event that adds the key brings it all the same. The call has failed and is counted,
-// and the key comes again after the longer of d and the limiter's delay; of several RetryAfters the longest
-// counts. A queue that is not of this project brings it after d, and does not ask its limiter. (The root
-// package's queue cannot move a waiting key: it comes at the end of an earlier delay, if the call has failed
-// within that.) It returns nil if err is nil.
+// RetryAfter wraps an error so that its key is not retried before d by itself: for servers that say how long
+// to stay away. An event that adds the key brings it all the same. The call has failed and is counted, and the
+// key comes again after the longer of d and the limiter's delay. It returns nil if err is nil.
 //
 // errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay
 // away, this package does not look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.
@@ -179,106 +184,75 @@ type request struct {
 	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
 }
 
-// classify returns what err asks for, and its Holds, which then keep the key from starting: none after Fatal
-// or Terminal. An error that asks for nothing else is a failure. If interrupted is set, context.Canceled
-// comes from a context of UntilAdded, and is an interruption like ErrAdded.
-func classify(err error, interrupted bool) (request, []*holdReason) {
+// readAnswer returns what err asks for, by the table of the package comment. If wasAdded is set, a
+// context.Canceled comes from a context of UntilAdded, and is an interruption like ErrAdded.
+func readAnswer(err error, wasAdded bool) request {
 	if err == nil {
-		return request{next: NextForget}, nil
+		return request{next: NextForget}
 	}
-	if _, ok := err.(*PanicError); ok { // What a panic was called with asks for nothing.
-		return request{next: NextRetry}, nil
+	if _, panicked := err.(*PanicError); panicked { // What a panic was called with asks for nothing.
+		return request{next: NextRetry}
 	}
-	found := contents{interrupted: interrupted}
-	found.note(err)
-	asksAgain := found.requeues || found.every > 0
+	var (
+		fatal       *fatalError
+		terminal    *terminalError
+		retryAfter  *retryAfterError
+		every       everyError
+		requeue, ok = requeueIn(err)
+	)
 	switch {
-	case found.fatal || found.terminal:
-		return request{next: NextGiveUp, fatal: found.fatal}, nil
-	case found.retryAfter, found.failure && (asksAgain || found.holds != nil):
-		return request{next: NextRetry, after: max(found.after, found.requeue.After)}, found.holds
-	case found.requeues:
-		r := found.requeue
-		return request{next: NextRequeue, after: r.After, priority: r.Priority}, found.holds
-	case found.every > 0:
-		return request{next: NextRequeue, every: found.every}, found.holds
-	case found.holds != nil:
-		return request{next: NextHold}, found.holds
-	case isInterruption(err, interrupted): // Also beside a failure: the key comes at once anyway.
-		return request{next: NextInterrupted}, nil
+	case errors.As(err, &fatal):
+		return request{next: NextGiveUp, fatal: true}
+	case errors.As(err, &terminal):
+		return request{next: NextGiveUp}
+	case errors.As(err, &retryAfter):
+		return request{next: NextRetry, after: retryAfter.after}
+	case ok && hasFailure(err, wasAdded):
+		return request{next: NextRetry, after: requeue.After}
+	case ok:
+		return request{next: NextRequeue, after: requeue.After, priority: requeue.Priority}
+	case errors.As(err, &every) && !hasFailure(err, wasAdded):
+		return request{next: NextRequeue, every: every.period}
+	case isInterruption(err, wasAdded):
+		return request{next: NextInterrupted}
 	}
-	return request{next: NextRetry}, nil // a failure alone
+	return request{next: NextRetry}
 }
 
-// contents are what an error consists of: all that it wraps and joins.
-type contents struct {
-	interrupted bool // see classify
-
-	fatal, terminal, retryAfter, failure, requeues bool
-
-	after   time.Duration // the longest of the RetryAfters
-	requeue Requeue       // the first, if requeues is set
-	every   time.Duration // the period of the first Every, or 0
-	holds   []*holdReason // each once
+// requeueIn returns the first Requeue in err.
+func requeueIn(err error) (r Requeue, found bool) {
+	var pointer *Requeue
+	if found = errors.As(err, &r); !found && errors.As(err, &pointer) && pointer != nil {
+		return *pointer, true
+	}
+	return r, found
 }
 
-// note notes err and the errors that it wraps or joins. An error that asks for something by itself ends its
-// branch in the first switch; one that wraps others, also a Terminal or Fatal, goes on to the second.
-func (found *contents) note(err error) {
+// hasFailure reports whether err has an error in it, beside its Requeue or Every, that asks for nothing.
+func hasFailure(err error, wasAdded bool) bool {
 	switch e := err.(type) {
-	case *fatalError:
-		found.fatal = true
-	case *terminalError:
-		found.terminal = true
-	case *retryAfterError:
-		found.retryAfter, found.after = true, max(found.after, e.after)
-	case *holdReason:
-		if !slices.Contains(found.holds, e) {
-			found.holds = append(found.holds, e)
-		}
-		return
-	case everyError:
-		found.every = cmp.Or(found.every, e.period)
-		return
-	case *Requeue: // A nil pointer asks for nothing: below it counts as a failure.
-		if e != nil {
-			found.note(*e)
-			return
-		}
-	case Requeue:
-		if !found.requeues {
-			found.requeues, found.requeue = true, e
-		}
-		return
-	}
-	var within []error
-	switch e := err.(type) {
+	case nil, Requeue, *Requeue, everyError:
+		return false
 	case interface{ Unwrap() []error }:
-		within = e.Unwrap()
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return hasFailure(err, wasAdded) })
 	case interface{ Unwrap() error }:
-		within = []error{e.Unwrap()}
-	}
-	wraps := false
-	for _, inner := range within {
-		if inner != nil {
-			wraps = true
-			found.note(inner)
+		if within := e.Unwrap(); within != nil {
+			return hasFailure(within, wasAdded)
 		}
 	}
-	if !wraps && !isInterruption(err, found.interrupted) { // It ends its branch, and has asked for nothing.
-		found.failure = true
-	}
+	return !isInterruption(err, wasAdded)
 }
 
-func isInterruption(err error, interrupted bool) bool {
-	return errors.Is(err, ErrAdded) || interrupted && errors.Is(err, context.Canceled)
+func isInterruption(err error, wasAdded bool) bool {
+	return errors.Is(err, ErrAdded) || wasAdded && errors.Is(err, context.Canceled)
 }
 
-// NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A
-// failure is NextRetry even if the key will be given up for having failed too often. It does not notice that
-// a Hold was returned before. ctx is from the call.
+// NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err now. A
+// failure is NextRetry even if the key will be given up for having failed too often. ctx is from the call.
 func NextOf(ctx context.Context, err error) Next {
 	c := CallOf(ctx)
-	asked, _ := classify(err, c.anyCall != nil && c.wasInterrupted())
-	return asked.next
+	if c.anyCall == nil {
+		return readAnswer(err, false).next
+	}
+	return c.read(err).next
 }

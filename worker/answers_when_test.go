@@ -292,7 +292,7 @@ func TestInterruptLoop(t *testing.T) {
 		if st := p.Stats(); st.Interrupted > 25 || st.Busy != 0 || st.Held != 1 || st.HeldToLimit != 0 {
 			t.Errorf("after a minute: %+v", st)
 		}
-		if k := p.SnapshotKey("a"); k.Interruptions < 18 {
+		if k := p.SnapshotKey("a"); k.AtOnce < 18 {
 			t.Errorf("%+v", k)
 		}
 		q.Add("b") // The only worker is free.
@@ -302,7 +302,7 @@ func TestInterruptLoop(t *testing.T) {
 		}
 		fine.Store(true)
 		r.after(80 * time.Second)
-		if st := p.Stats(); st.Looping != 0 || p.SnapshotKey("a").Interruptions != 0 ||
+		if st := p.Stats(); st.Looping != 0 || p.SnapshotKey("a").AtOnce != 0 ||
 			st.Handled != st.Interrupted+2 {
 			t.Errorf("when it has ended: %+v", st)
 		}

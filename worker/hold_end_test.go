@@ -2,11 +2,9 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +23,7 @@ import (
 func TestHoldToLimit(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		h := newHolder()
-		h.answers = []error{h.hold(time.Minute)}
+		h.answers = []answer{h.hold(time.Minute)}
 		logger, logs := newLogger()
 		p := worker.New(q, h.handle, options{Logger: logger})
 		r := run(t, p)
@@ -61,7 +59,7 @@ func TestHoldToLimitWithSlowLogger(t *testing.T) {
 			key, _ := q.Get()
 			go func() {
 				e := b.Begin(t.Context(), key)
-				worker.CallOf(e.Context()).Hold("it is ready", 2*time.Hour, func(func()) {})
+				worker.CallOf(e.Context()).Hold("it is ready", 2*time.Hour)
 				e.End(nil)
 				e.Done(func() { q.Done(key) })
 			}()
@@ -78,11 +76,13 @@ func TestHoldToLimitWithSlowLogger(t *testing.T) {
 func TestHoldReleasedEarly(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		h := newHolder()
-		h.answers = []error{
-			worker.Hold("now", time.Minute, func(release func()) { release() }),
-			h.hold(time.Minute),
-		}
-		h.releaseAll()
+		h.answers = []answer{func(call worker.Call) error {
+			call.Hold("now", time.Minute)()
+			return worker.RequeueAfter(0)
+		}, func(call worker.Call) error {
+			defer h.releaseAll()
+			return h.hold(time.Minute)(call)
+		}}
 		r := run(t, worker.New(q, h.handle, options{}))
 		q.Add("a")
 		r.after(time.Second)
@@ -95,7 +95,7 @@ func TestHoldReleasedEarly(t *testing.T) {
 func TestHeldKeyIsRemovedCanceledForgottenReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
-		h.answers = []error{h.hold(time.Minute), h.hold(time.Minute), h.hold(time.Minute)}
+		h.answers = []answer{h.hold(time.Minute), h.hold(time.Minute), h.hold(time.Minute)}
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		p := worker.New(q, h.handle, options{})
 		r := run(t, p)
@@ -122,34 +122,11 @@ func TestHeldKeyIsRemovedCanceledForgottenReleased(t *testing.T) {
 	})
 }
 
-// A release that came before the handler has returned does not count a second time, for another hold of the
-// key.
-func TestHoldReleasedBeforeAndAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHolder()
-		q := newQueue()
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			worker.CallOf(ctx).Hold("the cache shows one", time.Hour, h.until)
-			worker.CallOf(ctx).Hold("the cache shows two", time.Hour, func(func()) {})
-			h.releaseAll()
-			return nil
-		}, options{})
-		r := run(t, p)
-		q.Add("a")
-		synctest.Wait()
-		h.releaseAll()
-		if st := p.Stats(); st.Held != 1 {
-			t.Errorf("%+v, want a key on hold", st)
-		}
-		_ = r.end()
-	})
-}
-
 // An add while the handler runs ends UntilAdded; the hold that it then asks for counts all the same.
 func TestHoldAfterUntilAdded(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		h := newHolder()
-		h.answers = []error{h.hold(time.Minute)}
+		h.answers = []answer{h.hold(time.Minute)}
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			if len(h.took()) == 0 {
 				<-worker.CallOf(ctx).UntilAdded().Done()
@@ -176,7 +153,7 @@ func TestHoldEndsWithLease(t *testing.T) {
 			}
 		}}
 		h := newHolder()
-		h.answers = []error{h.hold(time.Hour)}
+		h.answers = []answer{h.hold(time.Hour)}
 		p := worker.New(q, h.handle, options{})
 		r := run(t, p)
 		q.Add("a")
@@ -218,9 +195,9 @@ func TestHoldReleasedAtOnceWithSlowLease(t *testing.T) {
 		var calls atomic.Int64
 		q := slowRelease{extended: newQueue()}
 		q.Add("a")
-		p := worker.New(q, func(context.Context, string) error {
+		p := worker.New(q, func(ctx context.Context, _ string) error {
 			calls.Add(1)
-			return worker.Hold("it has happened", time.Minute, func(release func()) { release() })
+			return holds(ctx, "it has happened", time.Minute, func(release func()) { release() })
 		}, options{})
 		r := run(t, p)
 		r.after(time.Minute)
@@ -229,36 +206,6 @@ func TestHoldReleasedAtOnceWithSlowLease(t *testing.T) {
 		}
 		_ = r.end()
 	})
-}
-
-// A panic of the queue when a key is released ends the pool, and not the goroutine that releases it.
-func TestHoldPanicOfQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHolder()
-		h.answers = []error{h.hold(time.Hour)}
-		q := donePanics{newQueue(), new(atomic.Bool)}
-		r := run(t, worker.New(q, h.handle, options{}))
-		q.Add("a")
-		r.after(time.Second)
-		q.panics.Store(true)
-		h.releaseAll()
-		var p *worker.PanicError
-		if err := r.returned(); !errors.As(err, &p) || p.Value != "Done" {
-			t.Errorf("Run returned %v", err)
-		}
-	})
-}
-
-type donePanics struct {
-	extended
-	panics *atomic.Bool
-}
-
-func (q donePanics) Done(key string) {
-	if q.panics.Load() {
-		panic("Done")
-	}
-	q.extended.Done(key)
 }
 
 // Releases, limits, adds and the end come at the same time: each key that was handed out is Done once.
@@ -272,8 +219,8 @@ func TestHoldRace(t *testing.T) {
 					wg.Go(release)
 				}
 			}
-			worker.CallOf(ctx).Hold("", time.Microsecond, until)
-			return worker.Hold("", 50*time.Microsecond, until)
+			until(worker.CallOf(ctx).Hold("", time.Microsecond))
+			return holds(ctx, "", 50*time.Microsecond, until)
 		}, options{Workers: 4})
 		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error, 1)
@@ -289,86 +236,6 @@ func TestHoldRace(t *testing.T) {
 		wg.Wait()
 		wantMatchedDones(t, q)
 	}
-}
-
-// interruptsItself returns a handler that interrupts itself until q is shut down, after it has called before.
-func interruptsItself[T comparable](q workqueue.TypedInterface[T], before func(call worker.Call)) worker.Handler[T] {
-	return func(ctx context.Context, key T) error {
-		if q.ShuttingDown() {
-			return nil
-		}
-		call := worker.CallOf(ctx)
-		before(call)
-		until := call.UntilAdded()
-		q.Add(key)
-		<-until.Done()
-		return until.Err()
-	}
-}
-
-// A shutdown ends a pause that is longer than another hold of its key. That one has come to its own limit.
-func TestPauseThatOutlastsLimit(t *testing.T) {
-	overNotifying(t, func(t *testing.T, q notifying) {
-		logger, logs := newLogger()
-		p := worker.New(q, interruptsItself[string](q, func(call worker.Call) {
-			call.Hold("the cache shows it", time.Millisecond, func(func()) {})
-		}), options{Logger: logger})
-		q.Add("a")
-		r := run(t, p)
-		r.after(61 * time.Second)
-		held := p.SnapshotKey("a").Held
-		if held == nil || !strings.HasPrefix(held.Reason, "a pause ends") || !held.Until.After(time.Now()) {
-			t.Errorf("want a pause: %+v", held)
-		}
-		calls := p.Stats().Handled
-		if n := p.Stats().HeldToLimit; n != calls {
-			t.Errorf("held to limit %d times after %d calls", n, calls)
-		}
-		if text := "held=1ms reason=\"the cache shows it\""; strings.Count(logs.String(), text) != int(calls) {
-			t.Errorf("%d calls:\n%s", calls, logs)
-		}
-		began := time.Now()
-		q.ShutDown()
-		if err := <-r.result; err != nil || time.Since(began) > 10*time.Millisecond {
-			t.Errorf("Run returned %v after %v", err, time.Since(began))
-		}
-	})
-}
-
-// A release keeps nothing of its key once its reason has come to its limit, also if the key was on hold for
-// others, too.
-func TestReleaseAfterLimitKeepsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type key struct{ name *[100]byte }
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[key]())
-		var release func()
-		p := worker.New(q, interruptsItself[key](q, func(call worker.Call) {
-			call.Hold("short", time.Millisecond, func(r func()) { release = r })
-			call.Hold("long", time.Minute, func(r func()) { time.AfterFunc(2*time.Millisecond, r) })
-		}), worker.Options[key]{})
-		r := run(t, p)
-		collected := new(atomic.Bool)
-		func() {
-			name := new([100]byte)
-			runtime.AddCleanup(name, func(c *atomic.Bool) { c.Store(true) }, collected)
-			q.Add(key{name})
-		}()
-		r.after(time.Minute)
-		if n := p.Stats().Held; n != 1 {
-			t.Errorf("%d keys on hold", n)
-		}
-		q.ShutDown()
-		<-r.result
-		q, p, r = nil, nil, nil
-		for range 10 {
-			runtime.GC()
-			synctest.Wait()
-		}
-		if !collected.Load() {
-			t.Error("the release keeps the key")
-		}
-		release()
-	})
 }
 
 // A tool may ask about a key that cannot be in any map. That panics, and harms the pool no more than a queue.
