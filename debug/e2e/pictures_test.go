@@ -21,7 +21,7 @@ import (
 func (p *program) rollouts(t *testing.T) {
 	q := p.limited(t, "rollouts", time.Hour) // No retry comes, so that the pictures are always the same.
 	gate := make(chan struct{})
-	pool := worker.New(q, func(_ context.Context, key string) error {
+	pool := worker.New(q, func(ctx context.Context, key string) error {
 		p.clock.Step(20 * time.Millisecond)
 		kind, name, _ := strings.Cut(key, "/")
 		switch kind {
