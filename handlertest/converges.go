@@ -19,7 +19,7 @@ const (
 
 // How long a search is. No limit is a time: a slow machine finds what a fast one does.
 const (
-	maxOneByOne = 600       // runs with one disturbance
+	maxOneByOne = 400       // runs with one disturbance, unless Scenario.Runs says another number
 	randomRuns  = 1000      // a fifth of it with -short
 	shrinkSteps = 1_000_000 // events of the runs that look for a shorter schedule
 )
@@ -60,6 +60,9 @@ type Scenario[K comparable] struct {
 	// Settle longer than that, or let At make it ready. Zero means 10 s, and 20 minutes for a Program or a
 	// queue that is not [workqueue.Extended], because these do not say what still waits.
 	Settle time.Duration
+	// Runs is how many runs there are with one disturbance, and how many under random schedules, each at most. It
+	// is for programs whose runs take long. Zero means 400 and 1,000.
+	Runs int
 
 	run *run[K]
 }
@@ -152,7 +155,7 @@ func (s *Scenario[K]) Accept(text, reason string) {
 func (s *Scenario[K]) Tell(format string, args ...any) { s.run.sim.tell("", format, args...) }
 
 // Converges tests that a handler reaches the same outcome whatever happens in between. It runs the scenario
-// undisturbed; then with one disturbance each, up to 600 times: a crash at each point at which the process
+// undisturbed; then with one disturbance each, up to 400 times: a crash at each point at which the process
 // writes or ends a call, each call of a client failing, and what others do [Scenario.Sometime] at each moment;
 // then 1,000 times under random schedules, or 200 times with -short. When nothing moves, the outcome must be
 // the one of the undisturbed run. Whether that is right, [Scenario.Check] says. It also fails for a handler

@@ -121,3 +121,18 @@ func TestFullChannel(t *testing.T) {
 }
 
 func sendAnother(events chan<- string) { events <- "two" }
+
+// Runs is how many runs there are.
+func TestRuns(t *testing.T) {
+	for runs, most := range map[int]int{7: 20, 0: 2000} {
+		n := 0
+		handlertest.Converges(t, func(s scenario) {
+			n++
+			s.Runs = runs
+			with(setsStatus)(s)
+		})
+		if n < runs+2 || n > most || runs == 0 && n < 1000 {
+			t.Errorf("with Runs = %d there were %d", runs, n)
+		}
+	}
+}

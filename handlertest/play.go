@@ -30,6 +30,7 @@ type result struct {
 	accepted []acceptance
 	known    []acceptance // what has happened of it
 	steps    int64        // how many events it had
+	runs     int          // Scenario.Runs
 }
 
 // result returns what is known of the run.
@@ -144,7 +145,7 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result
 		s.over = true
 		s.mu.Unlock()
 		*res = s.result()
-		res.outcome = outcome
+		res.outcome, res.runs = outcome, r.Runs
 		r.stop()
 	}()
 	scenario(r.Scenario)

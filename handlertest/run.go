@@ -74,6 +74,8 @@ func (r *run[K]) prepare() {
 		panic("handlertest: a Scenario needs either Start or Program")
 	case r.Replicas < 0:
 		panic(fmt.Sprintf("handlertest: Replicas is negative: %d", r.Replicas))
+	case r.Runs < 0:
+		panic(fmt.Sprintf("handlertest: Runs is negative: %d", r.Runs))
 	}
 	if r.Queue == nil {
 		r.Queue = func() workqueue.TypedRateLimitingInterface[K] {

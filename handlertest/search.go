@@ -94,7 +94,7 @@ func (s *search) find() string {
 		return s.only(text)
 	}
 	all := oneByOne(first)
-	for _, fixed := range all[:min(len(all), maxOneByOne)] {
+	for _, fixed := range all[:min(len(all), cmp.Or(first.runs, maxOneByOne))] {
 		if res := s.under(newDecider(fixed, 0), false); res.failed != nil {
 			return s.shrunk(fixed, res.failed, "")
 		}
@@ -165,7 +165,7 @@ func (s *search) random() string {
 		return fmt.Sprintf("handlertest: %v", err)
 	}
 	if runs == 0 {
-		runs = randomRuns
+		runs = uint64(cmp.Or(s.undisturbed.runs, randomRuns))
 		if testing.Short() {
 			runs /= 5
 		}

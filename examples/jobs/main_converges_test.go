@@ -15,7 +15,7 @@ import (
 // and has no fences.)
 func TestConverges(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
-		s.Shared, s.Replicas = true, 3
+		s.Shared, s.Replicas, s.Runs = true, 3, 200
 		handled := make(map[string]bool)
 		s.Measure = func() any { return slices.Sorted(maps.Keys(handled)) }
 		added := false

@@ -49,7 +49,7 @@ func TestConverges(t *testing.T) {
 
 		var out locked.Buffer
 		seen := make(map[string]bool)
-		s.Settle = time.Minute
+		s.Settle, s.Runs = time.Minute, 200
 		s.Measure = func() any {
 			for _, match := range regexp.MustCompile(`(?m)^default/(\w+): `).FindAllStringSubmatch(out.Take(), -1) {
 				seen[match[1]] = true

@@ -71,7 +71,7 @@ func TestConverges(t *testing.T) {
 
 		var out locked.Buffer
 		last := make(map[string]string)
-		s.Settle = time.Minute
+		s.Settle, s.Runs = time.Minute, 200
 		s.Measure = func() any {
 			for _, match := range rolledOut.FindAllStringSubmatch(out.Take(), -1) {
 				last[match[1]] = match[2]

@@ -45,7 +45,7 @@ func TestConverges(t *testing.T) {
 		set("b", "1")
 		s.At(20*time.Second, func() { set("a", "2") })
 		s.At(20*time.Second+5*time.Millisecond, func() { set("a", "3") })
-		s.Settle = time.Minute
+		s.Settle, s.Runs = time.Minute, 30
 		s.Measure = func() any {
 			all, err := maps.List(context.Background(), metav1.ListOptions{})
 			if err != nil {
