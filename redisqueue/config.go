@@ -69,8 +69,9 @@ type Config[T comparable] struct {
 	// twice as long each time, at most for Backoff.Max, or a lease if that is longer. All keys that a process
 	// held when it ended have lost a lease, whichever of them ended it: the waits, of random length, keep them
 	// apart the next time. But a key whose handler always runs for long beside one that ends its processes may
-	// be given up with it. A lease that a replica gives back itself, because it could not reach the server for
-	// a while, does not count. 10 if zero, never if negative.
+	// be given up with it. What counts as no loss: a lease that a replica gives back itself, because it could not
+	// reach the server for a while, and what a replica leaves behind after ShutDown. 10 if zero, never if
+	// negative.
 	MaxLostLeases int
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int

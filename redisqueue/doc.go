@@ -18,12 +18,18 @@
 // lives, no other replica gets the keys. If the server hears nothing from the replica for a lease (it was
 // killed or paused, or the network was down), the keys come again elsewhere, before all queued ones. The
 // replica itself counts them as lost a twentieth of the lease before that (at least 100 ms), by its own
-// monotonic clock: its handlers' contexts end with the cause [lease.ErrLost], and Done changes
-// nothing on the server. The process does not get such a key again before its Done.
+// monotonic clock: its handlers' contexts end with the cause [leasing.ErrLost]. The process does not get such
+// a key again before its Done.
+//
+// Only the holder of a key may answer, by Fail, Forget, Succeed, Requeue, HandBack and Done: after the lease
+// has ended, none of these changes anything on the server, whether it is said late or arrives late. If Done is
+// missing when the lease ends, but another answer has come, the key is released as that says: a key that has
+// failed waits for its delay, one that was given up or has succeeded does not come again. Adds count always.
 //
 // The server counts the leases of a key that end, because its handler may have ended the process. From the
 // second one in a row the key waits before it comes again, and after [Config].MaxLostLeases it is given up:
 // see [Queue.GivenUpKeys]. Each add of a given-up key, also while a dead replica holds it, is one more try.
+// What a replica leaves behind that was shut down comes again as it was, and counts as nothing.
 //
 // A stopped process notices nothing, and runs on for a moment when it continues; the monotonic clock of a
 // suspended virtual machine may stand still. Guard what such a moment must not destroy with the [Fence] of
