@@ -97,7 +97,7 @@
 //
 // # JSON
 //
-// A request that prefers application/json to text/html, or has format=json, gets the same as an object, whose
-// fields are listed in docs/debug.md. Fields may be added; those that are there keep their names and
-// meanings.
+// A request that prefers application/json to text/html, or has format=json, gets the same as an object. The
+// answers to actions and the fields that these need keep their names and meanings: the ids of queues, the texts
+// and ids of keys, and count. Other fields may change.
 package debug

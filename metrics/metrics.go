@@ -223,6 +223,7 @@ const (
 	BusyWorkers
 	LivingWorkers
 	StuckWorkers
+	StartLimited
 	FailingKeys
 	LoopingKeys
 	HeldKeys
@@ -261,6 +262,14 @@ var Pool = []Metric[worker.Stats]{
 		func(st *worker.Stats) float64 { return float64(st.Living) }),
 	StuckWorkers: gauge("workqueue_pool_stuck_workers", "Number of workers whose handler takes too long.",
 		func(st *worker.Stats) float64 { return float64(st.Stuck) }),
+	StartLimited: gauge("workqueue_pool_start_limited",
+		"1 while keys are queued and the start limit keeps them from being handled, and otherwise 0.",
+		func(st *worker.Stats) float64 {
+			if st.StartLimited {
+				return 1
+			}
+			return 0
+		}),
 	FailingKeys: gauge("workqueue_pool_failing_keys", "Number of keys that failed and will be tried again.",
 		func(st *worker.Stats) float64 { return float64(st.Failing) }),
 	LoopingKeys: gauge("workqueue_pool_looping_keys",

@@ -181,7 +181,8 @@ func TestPool(t *testing.T) {
 		running := map[string]float64{
 			"workqueue.pool.wanted_workers{p}": 2, "workqueue.pool.living_workers{p}": 2,
 			"workqueue.pool.busy_workers{p}":  0,
-			"workqueue.pool.stuck_workers{p}": 0, "workqueue.pool.failing_keys{p}": 1,
+			"workqueue.pool.stuck_workers{p}": 0, "workqueue.pool.start_limited{p}": 0,
+			"workqueue.pool.failing_keys{p}":  1,
 			"workqueue.pool.given_up_keys{p}": 0, "workqueue.pool.looping_keys{p}": 0,
 			"workqueue.pool.oldest_change_age{p}": 60, "workqueue.pool.held_keys{p}": 0,
 		}

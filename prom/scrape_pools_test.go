@@ -70,6 +70,7 @@ workqueue_pool_results_total{name="q",result="interrupt"} 0
 workqueue_pool_results_total{name="q",result="requeue"} 2
 workqueue_pool_results_total{name="q",result="retry"} 2
 workqueue_pool_results_total{name="q",result="success"} 2
+workqueue_pool_start_limited{name="q"} 0
 workqueue_pool_stuck_workers{name="q"} 1
 workqueue_pool_timeouts_total{name="q"} 0
 workqueue_pool_wanted_workers{name="q"} 2
@@ -176,6 +177,7 @@ workqueue_pool_held_to_limit_total{controller="q",name="q"} 0
 workqueue_pool_living_workers{controller="q",name="q"} 2
 workqueue_pool_looping_keys{controller="q",name="q"} 1
 workqueue_pool_oldest_change_age_seconds{controller="q",name="q"} 1.5
+workqueue_pool_start_limited{controller="q",name="q"} 0
 workqueue_pool_stuck_workers{controller="q",name="q"} 1
 `
 		if got := poolLines(t, b); got != want {
