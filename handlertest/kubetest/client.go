@@ -31,6 +31,7 @@ type kubeClient struct {
 	cluster       *Cluster
 	manager       *Manager
 	cached        bool // It reads from the cache.
+	isCache       bool // It is the cache, which has unstructured objects, too.
 }
 
 func (k *kubeClient) Scheme() *runtime.Scheme { return k.cluster.scheme }
@@ -50,7 +51,7 @@ func (k *kubeClient) IsObjectNamespaced(o runtime.Object) (bool, error) {
 
 // past returns the client that reads past the cache if that is how a manager's client reads such an object.
 func (k *kubeClient) past(o runtime.Object) *kubeClient {
-	if _, ok := o.(runtime.Unstructured); ok && k.cached {
+	if _, ok := o.(runtime.Unstructured); ok && k.cached && !k.isCache {
 		return &kubeClient{cluster: k.cluster, manager: k.manager}
 	}
 	return k
@@ -63,8 +64,8 @@ func (k *kubeClient) read(ctx context.Context, do func() error) error {
 		defer k.cluster.mu.Unlock()
 		return do()
 	}
-	if k.manager == nil || k.cached {
-		return locked()
+	if k.manager == nil || k.cached || k.manager.requests != nil && k.manager.requests.isCollecting() {
+		return locked() // Handlers of events take no time.
 	}
 	return k.failed(k.manager.Process.Read(ctx, locked))
 }

@@ -114,7 +114,7 @@ func (m *Manager) GetRESTMapper() meta.RESTMapper { return m.cluster.mapper() }
 
 // GetCache returns the cache of the process.
 func (m *Manager) GetCache() cache.Cache {
-	return processCache{Reader: &kubeClient{cluster: m.cluster, manager: m, cached: true}, manager: m}
+	return processCache{&kubeClient{cluster: m.cluster, manager: m, cached: true, isCache: true}, nil, m}
 }
 
 // GetFieldIndexer returns m, which has IndexField.

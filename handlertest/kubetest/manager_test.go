@@ -2,6 +2,7 @@ package kubetest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -282,4 +284,56 @@ func TestOwnerWithoutNamespace(t *testing.T) {
 	if len(seen) < 2 || seen[0] != "/owner" || seen[1] != "/owner" {
 		t.Errorf("requests are %v", seen)
 	}
+}
+
+// A handler of events may read from anywhere, which takes no time, and see objects of the type that it asks for.
+func TestHandlersThatRead(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "50")
+	reconciled := false
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		cluster.Create(replicaSet(1))
+		s.At(time.Second, func() { cluster.Create(&corev1.ConfigMap{ObjectMeta: meta("a")}) })
+		s.Check(func() error {
+			if !reconciled {
+				return fmt.Errorf("it was never called")
+			}
+			return nil
+		})
+		cluster.Start(func(m *kubetest.Manager) error {
+			reads := func(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+				if _, ok := o.(*metav1.PartialObjectMetadata); !ok || o.GetName() != "a" {
+					t.Errorf("the handler gets %T %s", o, o.GetName())
+				}
+				sets := &unstructured.UnstructuredList{}
+				sets.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ReplicaSetList"))
+				var live, cached appsv1.ReplicaSetList
+				err := errors.Join(m.GetClient().List(ctx, sets), m.GetAPIReader().List(ctx, &live),
+					m.GetCache().List(ctx, &cached))
+				if err != nil || len(sets.Items)+len(live.Items)+len(cached.Items) != 3 {
+					t.Errorf("%v: %d, %d and %d sets", err, len(sets.Items), len(live.Items), len(cached.Items))
+				}
+				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(&live.Items[0])}}
+			}
+			r := func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				reconciled = true
+				return reconcile.Result{}, nil
+			}
+			return builder.ControllerManagedBy(m).Named("reads").WatchesMetadata(&corev1.ConfigMap{},
+				handler.EnqueueRequestsFromMapFunc(reads)).Complete(reconcile.Func(r))
+		})
+	})
+}
+
+// Two controllers are two scenarios.
+func TestOneController(t *testing.T) {
+	report := kubetest.Find(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		cluster.Create(replicaSet(1))
+		cluster.Start(func(m *kubetest.Manager) error {
+			r := &webs{m.GetClient(), true}
+			return errors.Join(r.SetupWithManager(m), r.SetupWithManager(m))
+		})
+	})
+	wantReport(t, report, "the manager has a controller already")
 }

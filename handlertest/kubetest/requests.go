@@ -50,6 +50,12 @@ func (q *requests) collect() {
 	q.collecting = true
 }
 
+func (q *requests) isCollecting() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.collecting
+}
+
 func (q *requests) flush() {
 	q.mu.Lock()
 	all := q.collected

@@ -78,11 +78,12 @@ func checkSecrets(ctx context.Context, others client.Client) error {
 
 func deletes(cluster *kubetest.Cluster) func() { return func() { cluster.Delete(secrets) } }
 
-// When one thing changes long after it has done its work, it is right.
+// When one thing changes long after it has done its work, it is right, unless a deletion fails.
 func TestClusterExternalSecret(t *testing.T) {
 	for _, change := range []func(*kubetest.Cluster) func(){leaves, deletes} {
 		kubetest.Converges(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 			s.At(4*time.Hour, change(cluster))
+			s.Accept("Check: a has 1 secrets", "a deletion that fails is not tried again")
 		}))
 	}
 }
@@ -96,7 +97,11 @@ func TestClusterExternalSecretFindings(t *testing.T) {
 	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 		s.Sometime("deletes it", deletes(cluster))
 	}), "crash#6=3ms sometime:deletes+it#1=3ms", "Check: a has 0 secrets and the finalizers [externalsecrets")
-	// So does the finalizer of a namespace that has left the team, whatever happens.
+	// It does not try again to delete the secret of a namespace that has left the team.
+	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
+		s.At(4*time.Hour, leaves(cluster))
+	}), "fail:%2Fdb#12=3ms", "Check: a has 1 secrets", "deletes ExternalSecret a/db@6: unavailable")
+	// The finalizer stays, too, of a namespace that has left the team, whatever happens.
 	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 		s.At(4*time.Hour, leaves(cluster))
 		s.At(8*time.Hour, deletes(cluster))
