@@ -87,7 +87,11 @@ func (c Causes) Plus(cause Cause) Causes {
 
 // AddCause adds key to queue and says why, if the queue is an [Extended]. Otherwise it is Add.
 func AddCause[T comparable](queue TypedInterface[T], key T, cause Cause) {
-	Extend(queue).AddCause(key, cause)
+	if q, ok := queue.(Extended[T]); ok {
+		q.AddCause(key, cause)
+	} else {
+		queue.Add(key)
+	}
 }
 
 // AddCause is Add that says why. It allocates, and a key with causes takes a few hundred bytes more.

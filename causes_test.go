@@ -79,36 +79,6 @@ func TestAddedAgainByTime(t *testing.T) {
 	})
 }
 
-// Over a queue that has no causes, the layer that wraps it keeps them.
-func TestCausesOverForeignQueues(t *testing.T) {
-	over := func(below workqueue.TypedDelayingInterface[string]) storied[string] {
-		return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
-			workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: below}).(storied[string])
-	}
-	plain := plainDelayingQueue[string]{newPlain[string]()}
-	for _, s := range []storied[string]{
-		over(plain),
-		workqueue.NewTypedDelayingQueueWithConfig(
-			workqueue.TypedDelayingQueueConfig[string]{Queue: plain}).(storied[string]),
-	} {
-		s.AddCause("a", because("1"))
-		wantCauses(t, s, "a", "1")
-		hold(t, s, "a")
-		wantCauses(t, s, "a", "1")
-		again := s.AddedAgain("a")
-		s.AddCause("a", quietly("2"))
-		wantOpen(t, again, "after a quiet add")
-		s.AddCause("a", because("3"))
-		wantClosed(t, again, "after an add")
-		wantCauses(t, s, "a", "1")
-		s.Done("a")
-		hold(t, s, "a")
-		wantCauses(t, s, "a", "2; 3")
-		s.Done("a")
-		wantCauses(t, s, "a", "")
-	}
-}
-
 func TestCausesAreBounded(t *testing.T) {
 	q := workqueue.NewTyped[string]()
 	long := strings.Repeat("x", 255) + "é" + strings.Repeat("y", 1000)

@@ -19,7 +19,7 @@ import (
 var ErrShutDown = errors.New("workqueue: queue is shut down")
 
 // Extended is what this package's queues offer beyond client-go's interfaces. Every queue of this project
-// implements it, at every layer and behind every wrapper, and [Extend] makes one of any other:
+// implements it, at every layer and behind every wrapper, and package foreign makes one of any other:
 //
 //	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
 //
@@ -72,7 +72,7 @@ type Extended[T comparable] interface {
 }
 
 // ExtendedRateLimiting is a rate-limiting queue that also says what a failure means, and counts it. Every
-// rate-limiting queue of this project implements it, and [ExtendRateLimiting] makes one of any other.
+// rate-limiting queue of this project implements it, and package foreign makes one of any other.
 //
 // A worker whose call has failed calls Fail instead of AddRateLimited. The queue counts the failure, unless
 // the delay of the failure before it has not passed yet: then an event has brought the key early, and it is

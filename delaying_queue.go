@@ -65,11 +65,11 @@ func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 }
 
 // NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is also an
-// [Extended], whatever config.Queue is.
+// [Extended], unless config.Queue is a queue that is none: then the result is plain, as client-go's.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newDelayingQueue(config, provider)
-	registerInspector[T](q, config.Name, provider, config.Queue)
+	registerInspector(q, config.Name, provider, config.Queue)
 	return q
 }
 
@@ -85,16 +85,18 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		fifo.logger = config.Logger
 		config.Queue = fifo
 	}
-	q := &delayingType[T]{
-		Extended:      Extend(config.Queue),
-		name:          config.Name,
-		retriesMetric: newRetriesMetric(config.Name, provider),
-		logger:        logr.Discard(),
-	}
-	q.loop = dueloop.New(config.Clock, q.moveDue)
+	d := &delays[T]{below: config.Queue, name: config.Name, logger: logr.Discard()}
+	d.retriesMetric = newRetriesMetric(config.Name, provider)
+	d.loop = dueloop.New(config.Clock, d.moveDue)
 	if config.Logger != nil {
-		q.logger = *config.Logger
+		d.logger = *config.Logger
 	}
+	below, ok := config.Queue.(Extended[T])
+	if !ok {
+		watch(config.Name, provider, d.ownStats)
+		return plainDelaying[T]{config.Queue, d}
+	}
+	q := &delayingType[T]{below, d}
 	if ownsQueue {
 		watch(config.Name, provider, q.Stats)
 	} else {
@@ -118,11 +120,16 @@ func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) Delayi
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }
 
-// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, the goroutine of
-// loop adds them to the queue below when they are due.
+// delayingType puts AddAfter on top of a queue.
 type delayingType[T comparable] struct {
 	Extended[T] // the queue below
+	*delays[T]
+}
 
+// delays are the keys that wait for their time, in a heap. While there is one, the goroutine of loop adds them to
+// the queue below when they are due.
+type delays[T comparable] struct {
+	below         TypedInterface[T]
 	name          string
 	logger        logr.Logger
 	retriesMetric CounterMetric
@@ -146,114 +153,114 @@ type delayingType[T comparable] struct {
 // maxBatch is the number of due keys that moveDue takes from the heap under one lock.
 const maxBatch = 64
 
-func (q *delayingType[T]) AddAfter(item T, duration time.Duration) { q.addAfter(item, duration, false) }
+func (d *delays[T]) AddAfter(item T, duration time.Duration) { d.addAfter(item, duration, false) }
 
 // addAfter is AddAfter. With isRetry takeBackRetry can take item back.
-func (q *delayingType[T]) addAfter(item T, duration time.Duration, isRetry bool) {
-	if q.ShuttingDown() {
+func (d *delays[T]) addAfter(item T, duration time.Duration, isRetry bool) {
+	if d.below.ShuttingDown() {
 		return
 	}
-	q.retriesMetric.Inc()
+	d.retriesMetric.Inc()
 	if duration <= 0 {
-		if q.countRetry() {
-			q.Add(item)
+		if d.countRetry() {
+			d.below.Add(item)
 		}
 		return
 	}
-	if q.putWaiting(item, keytable.HashOf(item), q.loop.Now(), duration, isRetry) {
-		q.loop.Wake()
+	if d.putWaiting(item, keytable.HashOf(item), d.loop.Now(), duration, isRetry) {
+		d.loop.Wake()
 	}
 }
 
 // countRetry counts a call of AddAfter. It returns false, and does not count, if a shutdown has begun: the
 // numbers of a queue that is shut down and empty do not change any more.
-func (q *delayingType[T]) countRetry() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.countRetryLocked()
+func (d *delays[T]) countRetry() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.countRetryLocked()
 }
 
-func (q *delayingType[T]) countRetryLocked() bool {
-	if !q.mu.stopped {
-		q.mu.retries++
+func (d *delays[T]) countRetryLocked() bool {
+	if !d.mu.stopped {
+		d.mu.retries++
 	}
-	return !q.mu.stopped
+	return !d.mu.stopped
 }
 
 // putWaiting counts a call of AddAfter and puts item into the heap. It reports whether to wake the loop.
-func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Duration, isRetry bool) (wake bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.countRetryLocked() {
+func (d *delays[T]) putWaiting(item T, h keytable.Hash, now, delay time.Duration, isRetry bool) (wake bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.countRetryLocked() {
 		return false
 	}
-	before := q.mu.waiting.len()
-	q.mu.waiting.put(h, item, now, d, isRetry)
-	q.mu.arrivals += uint64(q.mu.waiting.len() - before)
-	return q.loop.TendLocked(q.mu.waiting.next())
+	before := d.mu.waiting.len()
+	d.mu.waiting.put(h, item, now, delay, isRetry)
+	d.mu.arrivals += uint64(d.mu.waiting.len() - before)
+	return d.loop.TendLocked(d.mu.waiting.next())
 }
 
 // takeBackRetry makes a key that is given up not come when the delay of its last failure is over, unless it was
 // also added for later by others.
-func (q *delayingType[T]) takeBackRetry(item T) {
-	if q.dropRetry(item, keytable.HashOf(item)) {
-		q.loop.Wake()
+func (d *delays[T]) takeBackRetry(item T) {
+	if d.dropRetry(item, keytable.HashOf(item)) {
+		d.loop.Wake()
 	}
 }
 
-func (q *delayingType[T]) dropRetry(item T, h keytable.Hash) (wake bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.mu.waiting.takeBackRetry(h, item)
-	return q.loop.TendLocked(q.mu.waiting.next())
+func (d *delays[T]) dropRetry(item T, h keytable.Hash) (wake bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.waiting.takeBackRetry(h, item)
+	return d.loop.TendLocked(d.mu.waiting.next())
 }
 
 // moveDue adds some of the keys that are due to the queue below, and returns when to look again, if ever.
-func (q *delayingType[T]) moveDue() (until time.Duration, ok bool) {
-	due, until, ok := q.takeDue()
+func (d *delays[T]) moveDue() (until time.Duration, ok bool) {
+	due, until, ok := d.takeDue()
 	if len(due) > 0 {
-		q.addDue(due)
+		d.addDue(due)
 	}
 	return until, ok
 }
 
 // takeDue moves up to maxBatch due keys from the heap to moving, and returns them.
-func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Duration, ok bool) {
-	if q.ShuttingDown() {
+func (d *delays[T]) takeDue() (due []keytable.Hashed[T], until time.Duration, ok bool) {
+	if d.below.ShuttingDown() {
 		// The queue below may have been shut down without this one.
-		q.logDropped(q.stopWaiting())
+		d.logDropped(d.stopWaiting())
 	}
-	now := q.loop.Now()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	clear(q.mu.moving)
-	q.mu.moving = q.mu.waiting.popDue(now, q.mu.moving[:0])
-	next := q.mu.waiting.next()
-	if len(q.mu.moving) > 0 {
+	now := d.loop.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.mu.moving)
+	d.mu.moving = d.mu.waiting.popDue(now, d.mu.moving[:0])
+	next := d.mu.waiting.next()
+	if len(d.mu.moving) > 0 {
 		next = now // There may be more.
 	}
-	if until, ok = q.loop.PlanLocked(now, next); !ok {
-		q.mu.moving = nil
+	if until, ok = d.loop.PlanLocked(now, next); !ok {
+		d.mu.moving = nil
 	}
-	return q.mu.moving, until, ok
+	return d.mu.moving, until, ok
 }
 
 // addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped.
 // (A foreign queue that is shut down during an Add drops that key uncounted.)
-func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
+func (d *delays[T]) addDue(keys []keytable.Hashed[T]) {
 	// Our own layer 1 takes a batch under one lock. It is no interface: a user's queue that embeds ours would
 	// have the method too, and its own Add would be bypassed.
-	if below, ok := q.Extended.(*Typed[T]); ok {
+	if below, ok := d.below.(*Typed[T]); ok {
 		keys = keys[below.addDue(keys):]
 	}
-	for len(keys) > 0 && !q.ShuttingDown() {
-		q.Add(keys[0].Key)
+	for len(keys) > 0 && !d.below.ShuttingDown() {
+		d.below.Add(keys[0].Key)
 		keys = keys[1:]
 	}
 	if len(keys) > 0 {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.mu.dropped += uint64(len(keys))
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.mu.dropped += uint64(len(keys))
 	}
 }
 
@@ -279,19 +286,19 @@ func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
 }
 
 // stopWaiting drops all waiting keys, returns how many, and lets no other wait. That ends the loop.
-func (q *delayingType[T]) stopWaiting() int {
-	defer q.loop.Wake()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := q.mu.waiting.clear()
-	q.mu.stopped = true
-	q.mu.dropped += uint64(n)
+func (d *delays[T]) stopWaiting() int {
+	defer d.loop.Wake()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.mu.waiting.clear()
+	d.mu.stopped = true
+	d.mu.dropped += uint64(n)
 	return n
 }
 
-func (q *delayingType[T]) logDropped(n int) {
+func (d *delays[T]) logDropped(n int) {
 	if n > 0 {
-		q.logger.Info("Dropped keys that were waiting for their time, because the queue is shut down", "keys", n)
+		d.logger.Info("Dropped keys that were waiting for their time, because the queue is shut down", "keys", n)
 	}
 }
 
@@ -307,27 +314,27 @@ func (q *delayingType[T]) Stats() Stats {
 }
 
 // ownStats are the Stats of this layer alone.
-func (q *delayingType[T]) ownStats() Stats {
-	waiting, _ := q.numWaiting()
-	st := Stats{ShuttingDown: q.ShuttingDown(), Waiting: waiting}
-	q.addStats(&st)
+func (d *delays[T]) ownStats() Stats {
+	waiting, _ := d.numWaiting()
+	st := Stats{ShuttingDown: d.below.ShuttingDown(), Waiting: waiting}
+	d.addStats(&st)
 	return st
 }
 
 // addStats adds this layer's numbers to st, except Waiting.
-func (q *delayingType[T]) addStats(st *Stats) {
-	st.Name = cmp.Or(q.name, st.Name)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	st.Retries += q.mu.retries
-	st.Dropped += q.mu.dropped
+func (d *delays[T]) addStats(st *Stats) {
+	st.Name = cmp.Or(d.name, st.Name)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st.Retries += d.mu.retries
+	st.Dropped += d.mu.dropped
 }
 
 // numWaiting returns how many keys wait, and how many have ever begun to wait.
-func (q *delayingType[T]) numWaiting() (n int, arrivals uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.mu.waiting.len() + len(q.mu.moving), q.mu.arrivals
+func (d *delays[T]) numWaiting() (n int, arrivals uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.waiting.len() + len(d.mu.moving), d.mu.arrivals
 }
 
 func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
@@ -342,11 +349,11 @@ func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
 }
 
 // copyWaiting returns up to limit of the keys that wait, the one that is due first first.
-func (q *delayingType[T]) copyWaiting(limit int) (keys []KeySnapshot[T]) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for e := range keytable.Take(limit, q.mu.waiting.order.InOrder()) {
-		keys = append(keys, q.snapshotWaitingLocked(e.Slot))
+func (d *delays[T]) copyWaiting(limit int) (keys []KeySnapshot[T]) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for e := range keytable.Take(limit, d.mu.waiting.order.InOrder()) {
+		keys = append(keys, d.snapshotWaitingLocked(e.Slot))
 	}
 	return keys
 }
@@ -379,22 +386,22 @@ func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 }
 
 // snapshotWaiting returns what this layer knows of key. One on its way to the queue below counts as queued.
-func (q *delayingType[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
+func (d *delays[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if s, e := q.mu.waiting.keys.Find(h, key); e != nil {
-		return q.snapshotWaitingLocked(s), true
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s, e := d.mu.waiting.keys.Find(h, key); e != nil {
+		return d.snapshotWaitingLocked(s), true
 	}
 	k.Key = key
-	if slices.ContainsFunc(q.mu.moving, func(m keytable.Hashed[T]) bool { return m.Key == key }) {
+	if slices.ContainsFunc(d.mu.moving, func(m keytable.Hashed[T]) bool { return m.Key == key }) {
 		k.State = KeyQueued
 	}
 	return k, k.State != ""
 }
 
-func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] {
-	k := q.mu.waiting.keys.At(s)
-	due := q.loop.Time(time.Duration(q.mu.waiting.order.At(s).Rank))
-	return KeySnapshot[T]{Key: k.Key, State: KeyWaiting, Since: q.loop.Time(k.Value.since.Duration()), Due: due}
+func (d *delays[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] {
+	k := d.mu.waiting.keys.At(s)
+	due := d.loop.Time(time.Duration(d.mu.waiting.order.At(s).Rank))
+	return KeySnapshot[T]{Key: k.Key, State: KeyWaiting, Since: d.loop.Time(k.Value.since.Duration()), Due: due}
 }

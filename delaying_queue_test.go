@@ -36,7 +36,7 @@ func TestAddAfterWithoutDelay(t *testing.T) {
 func TestAddAfterNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		below := &plainQueue[int]{workqueue.NewTyped[int](), func() { <-stuck }}
+		below := &hookedQueue[int]{workqueue.NewTyped[int](), func() { <-stuck }}
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Queue: below})
 		for key := range 200 {
 			q.AddAfter(key, time.Second)
@@ -59,7 +59,7 @@ func TestAddAfterNeverBlocks(t *testing.T) {
 // A key on its way from waiting to queued is in Stats, so that the queue does not look empty.
 func TestStatsOfKeyThatComesDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		below := newPlain[int]()
+		below := newHooked[int]()
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{
 			Queue: below,
 		}).(delayer[int])
@@ -88,7 +88,7 @@ func TestShutDownWhileKeysComeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := testkit.NewFakeClock()
 		c := &testkit.HookedClock{WithTicker: fake}
-		fifo, plain, another := workqueue.NewTyped[int](), newPlain[int](), newPlain[int]()
+		fifo, plain, another := workqueue.NewTyped[int](), newHooked[int](), newHooked[int]()
 		var q workqueue.TypedDelayingInterface[int]
 		for _, tt := range []struct {
 			below workqueue.TypedInterface[int]

@@ -69,8 +69,8 @@
 // # Seeing into it
 //
 // Beyond client-go's interfaces every queue of this project is an [Extended], at every layer and behind every
-// wrapper, and every rate-limiting one an [ExtendedRateLimiting], which counts failures. [Extend] and
-// [ExtendRateLimiting] make them of others. Package operate has what operators do with a queue, and package
+// wrapper, and every rate-limiting one an [ExtendedRateLimiting], which counts failures. Package
+// foreign makes them of others. Package operate has what operators do with a queue, and package
 // leasing what a queue has that lends its keys for a time.
 //
 // Extended has Stats, which returns numbers in constant time, Snapshot, which lists the first keys that are

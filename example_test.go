@@ -205,8 +205,8 @@ func ExampleParallelizeUntil() {
 	// [0 1 4 9 16]
 }
 
-// Every queue of this package has calls that client-go's lacks; Extend gives them to any other queue, too.
-func ExampleExtend() {
+// Every queue of this package has calls that client-go's lacks. Package foreign gives them to any other queue.
+func ExampleExtended() {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
 	queue := workqueue.NewTypedRateLimitingQueue(limiter)
 	queue.Add("a")
@@ -214,7 +214,7 @@ func ExampleExtend() {
 	queue.AddAfter("c", time.Hour)
 	queue.AddRateLimited("d")
 
-	extended := workqueue.Extend[string](queue)
+	extended := queue.(workqueue.Extended[string])
 	key, err := extended.GetContext(context.Background()) // ends with its context
 	fmt.Println(key, err)
 	stats := extended.Stats()

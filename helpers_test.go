@@ -225,27 +225,20 @@ func wantShutDown[T comparable](t *testing.T, q workqueue.Extended[T]) {
 	}
 }
 
-// plainQueue is a queue of a user: a TypedInterface and nothing more.
-type plainQueue[T comparable] struct {
-	workqueue.TypedInterface[T]
+// hookedQueue is a user's queue that embeds ours.
+type hookedQueue[T comparable] struct {
+	workqueue.Extended[T]
 	// beforeAdd, unless nil, is called at the start of Add.
 	beforeAdd func()
 }
 
-func newPlain[T comparable]() *plainQueue[T] {
-	return &plainQueue[T]{TypedInterface: workqueue.NewTyped[T]()}
+func newHooked[T comparable]() *hookedQueue[T] {
+	return &hookedQueue[T]{Extended: workqueue.NewTyped[T]()}
 }
 
-func (q *plainQueue[T]) Add(item T) {
+func (q *hookedQueue[T]) Add(item T) {
 	if q.beforeAdd != nil {
 		q.beforeAdd()
 	}
-	q.TypedInterface.Add(item)
-}
-
-// plainDelayingQueue is a TypedDelayingInterface of a user.
-type plainDelayingQueue[T comparable] struct{ *plainQueue[T] }
-
-func (q plainDelayingQueue[T]) AddAfter(item T, d time.Duration) {
-	time.AfterFunc(d, func() { q.Add(item) })
+	q.Extended.Add(item)
 }

@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"fmt"
 	"iter"
 	"reflect"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // Inspector shows a queue to tools that do not know the type of its keys. Its functions are
-// the queue's methods, or those of what [Extend] makes of it. A key of another type makes them panic.
+// the queue's methods. A key of another type makes them panic.
 type Inspector struct {
 	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on
 	// top of, so that tools show only one of them: nil if the queue has made its lower layers itself.
@@ -53,24 +54,27 @@ type InspectorProvider interface {
 	InspectQueue(name string, q Inspector)
 }
 
-// Inspect returns an Inspector of q, or of what [Extend] makes of it.
-func Inspect[T comparable](q TypedInterface[T]) Inspector {
-	e := Extend(q)
+// Inspect returns an Inspector of q, which must be an [Extended]. Package foreign makes one of other queues.
+func Inspect[T comparable](queue TypedInterface[T]) Inspector {
+	q, ok := queue.(Extended[T])
+	if !ok {
+		panic(fmt.Sprintf("workqueue: %T is no workqueue.Extended: use package foreign", queue))
+	}
 	i := Inspector{
 		Queue:    q,
-		Stats:    e.Stats,
-		Snapshot: func(limit int) Snapshot[any] { return e.Snapshot(limit).untyped() },
+		Stats:    q.Stats,
+		Snapshot: func(limit int) Snapshot[any] { return q.Snapshot(limit).untyped() },
 		SnapshotKey: func(key any) (KeySnapshot[any], bool) {
-			k, found := e.SnapshotKey(typed[T](key))
+			k, found := q.SnapshotKey(typed[T](key))
 			return k.untyped(), found
 		},
 		SnapshotKeys: func() iter.Seq[KeySnapshot[any]] {
-			return keytable.Map(e.SnapshotKeys(), KeySnapshot[T].untyped)
+			return keytable.Map(q.SnapshotKeys(), KeySnapshot[T].untyped)
 		},
-		Add:      func(key any) { e.Add(typed[T](key)) },
-		AddCause: func(key any, cause Cause) { e.AddCause(typed[T](key), cause) },
+		Add:      func(key any) { q.Add(typed[T](key)) },
+		AddCause: func(key any, cause Cause) { q.AddCause(typed[T](key), cause) },
 	}
-	if q, ok := q.(TypedRateLimitingInterface[T]); ok {
+	if q, ok := q.(ExtendedRateLimiting[T]); ok {
 		i.Forget = func(key any) { q.Forget(typed[T](key)) }
 	}
 	if q, ok := q.(operate.Operable[T]); ok {
@@ -83,7 +87,7 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 		}
 		i.GivenUp = func(limit int) (keys []operate.GivenUpKey[any]) {
 			for _, k := range q.GivenUpKeys(limit) {
-				keys = append(keys, operate.GivenUpKey[any]{k.Key, k.Attempts, k.Err, k.Time})
+				keys = append(keys, operate.GivenUpKey[any]{Key: k.Key, Attempts: k.Attempts, Err: k.Err, Time: k.Time})
 			}
 			return keys
 		}
@@ -125,7 +129,8 @@ func (s Snapshot[T]) untyped() Snapshot[any] {
 
 // registerInspector lets an InspectorProvider look at q, the outermost layer of a queue.
 func registerInspector[T comparable](q TypedInterface[T], name string, provider MetricsProvider, below any) {
-	if p, ok := provider.(InspectorProvider); ok {
+	_, isExtended := q.(Extended[T])
+	if p, ok := provider.(InspectorProvider); ok && isExtended {
 		i := Inspect(q)
 		i.Below = below // If the program has given it.
 		p.InspectQueue(name, i)

@@ -158,102 +158,53 @@ func lacks(layer string) map[string]string {
 	return nil
 }
 
-// A delaying queue on top of one that is not ours keeps what its lower layer does not decide.
-func TestConformanceOverForeignQueue(t *testing.T) {
-	workqueuetest.Suite{
-		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
-			return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
-				workqueue.TypedRateLimitingQueueConfig[string]{
-					Clock: c.Clock,
-					DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-						Clock: c.Clock, Queue: newPlain[string](),
-					}),
-				})
-		},
-		NoMetrics:    true,
-		PartialStats: true,
-		Known: map[string]string{
-			"AddedAt":         "the queue below does not know it",
-			"AddedAtOfDelays": "the same",
-			"SnapshotsOfKeys": "the queue below does not show its queued keys",
-		},
-		Lacks: map[string]string{workqueuetest.AnyKeys: "the plain queue is not built for them"},
-		Skip: map[string]string{
-			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and no worker holds it",
-			"LinearizableWithUnmatchedDone": "the same",
-			"StressCancel":                  "a Get that waits below does not see the key that was fetched for a getter that gave up; the next one does",
-		},
-	}.Run(t)
+// plain has client-go's methods and no others.
+type plain[T comparable] struct{ workqueue.TypedInterface[T] }
+
+type plainDelaying[T comparable] struct {
+	workqueue.TypedDelayingInterface[T]
 }
 
-// foreignLimiting hides what a queue has beyond client-go's methods.
-type foreignLimiting struct {
-	workqueue.TypedRateLimitingInterface[string]
-}
-
-// What Extend makes of a foreign rate-limiting queue keeps what that queue does not decide.
-func TestConformanceOfExtend(t *testing.T) {
-	workqueuetest.Suite{
-		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
-			inner := foreignLimiting{workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
-				workqueue.TypedRateLimitingQueueConfig[string]{Clock: c.Clock})}
-			q := workqueue.ExtendRateLimiting(inner)
-			workqueuetest.Wraps(t, q, inner)
-			return q
+// The layers over a queue that is not ours are plain, as client-go's, and do what those do.
+func TestLayersOverAForeignQueue(t *testing.T) {
+	for name, build := range map[string]func(plain[string]) workqueue.TypedRateLimitingInterface[string]{
+		"its delaying queue is ours": func(below plain[string]) workqueue.TypedRateLimitingInterface[string] {
+			return workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
+				DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(
+					workqueue.TypedDelayingQueueConfig[string]{Queue: below})})
 		},
-		NoMetrics:    true,
-		PartialStats: true,
-		Known: map[string]string{
-			"AddedAt":           "the queue below does not say it",
-			"AddedAtOfDelays":   "the same",
-			"SnapshotsOfKeys":   "the queue below does not show its queued keys",
-			"Fail":              "the queue below does not say how long a key waits",
-			"FailWithinDelay":   "the same",
-			"FailGivesUp":       "the same",
-			"FailAfterShutDown": "the same",
+		"its delaying queue is not": func(below plain[string]) workqueue.TypedRateLimitingInterface[string] {
+			return workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
+				DelayingQueue: plainDelaying[string]{workqueue.NewTypedDelayingQueueWithConfig(
+					workqueue.TypedDelayingQueueConfig[string]{Queue: below.TypedInterface})}})
 		},
-		Lacks: map[string]string{workqueuetest.AnyKeys: "it is built for strings"},
-		Skip: map[string]string{
-			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and no worker holds it",
-			"LinearizableWithUnmatchedDone": "the same",
-			"StressCancel":                  "a Get that waits below does not see the key that was fetched for a getter that gave up; the next one does",
-		},
-	}.Run(t)
-}
-
-// Over a foreign queue the wrapper counts for itself.
-func TestFailOverForeignQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := foreignLimiting{workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: second, Max: 10 * second}))}
-		q := workqueue.ExtendRateLimiting(inner)
-		defer q.ShutDown()
-		fail := func(f workqueue.Failure, want workqueue.Retry) {
-			t.Helper()
-			hold(t, q, "a")
-			got, err := q.Fail(t.Context(), "a", f)
-			if got != want || err != nil {
-				t.Errorf("Fail() = %+v, %v, want %+v", got, err, want)
-			}
-			q.Done("a")
-		}
-		q.Add("a")
-		fail(workqueue.Failure{}, workqueue.Retry{Attempt: 1})
-		if s := q.Snapshot(9); len(s.Failing) != 1 || s.Failing[0].Requeues != 1 {
-			t.Errorf("Snapshot has the failing keys %+v", s.Failing)
-		}
-		q.Add("a") // An event: the queue does not say how long the key waits, so each failed call counts.
-		fail(workqueue.Failure{MaxRetries: 9}, workqueue.Retry{Attempt: 2})
-		time.Sleep(time.Second)
-		synctest.Wait()
-		fail(workqueue.Failure{AtLeast: time.Minute}, workqueue.Retry{Attempt: 3, Delay: time.Minute})
-		q.Add("a")
-		fail(workqueue.Failure{}, workqueue.Retry{Attempt: 3, Delay: time.Minute, Same: true})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		fail(workqueue.Failure{MaxRetries: 3}, workqueue.Retry{Attempt: 4, GivenUp: true})
-		if n := q.Failures("a").Count; n != 0 || inner.NumRequeues("a") != 0 {
-			t.Errorf("%d failures, the limiter counts %d", n, inner.NumRequeues("a"))
-		}
-	})
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := testkit.Goroutines()
+				below := plain[string]{workqueue.NewTyped[string]()}
+				q := build(below)
+				if _, ok := q.(workqueue.Extended[string]); ok {
+					t.Error("the result is an Extended")
+				}
+				q.Add("a")
+				q.AddAfter("b", time.Second)
+				q.AddRateLimited("c")
+				if q.NumRequeues("c") != 1 {
+					t.Errorf("NumRequeues() = %d", q.NumRequeues("c"))
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				process(t, q, "a", "c", "b")
+				base.WantMore(t, "with nothing waiting", 0)
+				q.Forget("c")
+				q.AddAfter("d", time.Hour)
+				q.ShutDownWithDrain()
+				if !below.ShuttingDown() || q.NumRequeues("c") != 0 {
+					t.Error("the queue below is not shut down, or the limiter has not forgotten")
+				}
+				base.WantMore(t, "after shutdown", 0)
+			})
+		})
+	}
 }

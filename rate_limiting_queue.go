@@ -62,8 +62,8 @@ func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimiting
 }
 
 // NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil rateLimiter
-// means [DefaultTypedControllerRateLimiter]. The result is also an [ExtendedRateLimiting], whatever
-// config.DelayingQueue is.
+// means [DefaultTypedControllerRateLimiter]. The result is also an [ExtendedRateLimiting], unless
+// config.DelayingQueue is a queue that is no [Extended]: then the result is plain, as client-go's.
 //
 // Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
 // key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)
@@ -76,11 +76,11 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		delaying := TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}
 		config.DelayingQueue = newDelayingQueue(delaying, provider)
 	}
-	q := &rateLimitingType[T]{
-		Extended:    Extend(TypedInterface[T](config.DelayingQueue)),
-		delaying:    config.DelayingQueue,
-		rateLimiter: rateLimiter,
+	extended, ok := config.DelayingQueue.(Extended[T])
+	if !ok {
+		return plainRateLimiting[T]{config.DelayingQueue, rateLimiter}
 	}
+	q := &rateLimitingType[T]{Extended: extended, delaying: config.DelayingQueue, rateLimiter: rateLimiter}
 	q.failures = failures.New(config.Clock, q.has)
 	registerInspector[T](q, config.Name, provider, below)
 	return q
@@ -107,11 +107,7 @@ type rateLimitingType[T comparable] struct {
 var _ ExtendedRateLimiting[int] = (*rateLimitingType[int])(nil)
 
 func (q *rateLimitingType[T]) AddAfter(item T, duration time.Duration) {
-	if e, ok := q.Extended.(*extension[T]); ok && duration <= 0 {
-		e.Add(item) // So that the add interrupts.
-	} else {
-		q.delaying.AddAfter(item, duration)
-	}
+	q.delaying.AddAfter(item, duration)
 }
 
 func (q *rateLimitingType[T]) AddRateLimited(item T) {

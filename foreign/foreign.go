@@ -16,7 +16,7 @@ import (
 
 // RateLimiting returns a wrapper that makes a [workqueue.ExtendedRateLimiting] of queue, through the public
 // methods of queue alone. Call it once, and use only the wrapper from then on: each wrapper counts failures and
-// hand-outs for itself.
+// hand-outs for itself. A queue that is an ExtendedRateLimiting already is returned as it is.
 //
 // The wrapper counts each failed call, also of a key that an event has brought early: queue does not say how
 // long a key waits. With AtLeast it calls AddAfter, and does not ask queue's limiter. A count is forgotten an
@@ -31,6 +31,9 @@ import (
 // waits for a key. That stays when the caller gives up, and ends with the next key, which is handed out next, or
 // with the shutdown. A queue that also has GetWithPriority, as controller-runtime's, gives Next the priority.
 func RateLimiting[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.ExtendedRateLimiting[T] {
+	if q, ok := queue.(workqueue.ExtendedRateLimiting[T]); ok {
+		return q
+	}
 	q := &wrapper[T]{below: queue}
 	q.mu.keys = make(map[T]*key)
 	q.get = func() (T, int, bool) {

@@ -57,8 +57,14 @@ func get(t *testing.T, q workqueue.TypedInterface[string], want string) {
 func TestConformance(t *testing.T) {
 	workqueuetest.Suite{
 		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
-			inner := plain{workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
-				workqueue.TypedRateLimitingQueueConfig[string]{Clock: c.Clock})}
+			inner := workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
+				workqueue.TypedRateLimitingQueueConfig[string]{
+					DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+						Clock: c.Clock, Queue: struct {
+							workqueue.TypedInterface[string]
+						}{workqueue.NewTyped[string]()},
+					}),
+				})
 			q := foreign.RateLimiting(inner)
 			workqueuetest.Wraps(t, q, inner)
 			return q

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 )
@@ -97,7 +98,7 @@ type keyLease struct {
 }
 
 func perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], h hooks[K]) *perturbed[K] {
-	q := &perturbed[K]{ExtendedRateLimiting: workqueue.ExtendRateLimiting(queue), hooks: h}
+	q := &perturbed[K]{ExtendedRateLimiting: foreign.RateLimiting(queue), hooks: h}
 	q.mu.leases, q.mu.stale = make(map[K]*keyLease), make(map[K]int)
 	return q
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -111,7 +112,7 @@ func (r *run[K]) prepare() {
 		r.shared, r.line = queue, &line[K]{sim: r.sim, more: make(chan struct{}, 1), turn: make(map[string]int)}
 		var ctx context.Context
 		ctx, r.endLine = context.WithCancel(context.Background())
-		go r.line.run(ctx, workqueue.Extend(queue))
+		go r.line.run(ctx, foreign.RateLimiting(queue))
 	} else {
 		r.first = queue
 	}

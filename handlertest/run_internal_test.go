@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -205,7 +206,7 @@ func TestDeadProcessAndQueue(t *testing.T) {
 	dead.AddRateLimited("d")
 	dead.Done("held")
 	dead.Forget("failing")
-	s := workqueue.Extend(raw).Stats()
+	s := foreign.RateLimiting(raw).Stats()
 	if raw.Len() != 0 || s.Processing != 1 || s.Waiting > 1 || raw.NumRequeues("d") != 0 ||
 		raw.NumRequeues("failing") != 1 {
 		t.Errorf("the queue has %+v", s)

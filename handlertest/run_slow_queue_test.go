@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -19,7 +20,7 @@ type slowQueue[K comparable] struct {
 
 func newSlowQueue[K comparable]() workqueue.TypedRateLimitingInterface[K] {
 	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, 1000*time.Second)
-	return slowQueue[K]{workqueue.ExtendRateLimiting(workqueue.NewTypedRateLimitingQueue(delays))}
+	return slowQueue[K]{foreign.RateLimiting(workqueue.NewTypedRateLimitingQueue(delays))}
 }
 
 // others lets other goroutines have their turns, and returns what does so again.

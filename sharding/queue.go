@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	foreignqueue "github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 )
@@ -63,7 +64,7 @@ func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 
 type queue[T comparable] struct {
 	leasing.UnimplementedLeaser[T]
-	// ExtendedRateLimiting is inner, or what Extend makes of it.
+	// ExtendedRateLimiting is inner, or what package foreign makes of it.
 	workqueue.ExtendedRateLimiting[T]
 	operable operate.Operable[T] // inner, or nil
 	inner    workqueue.TypedRateLimitingInterface[T]
@@ -114,7 +115,7 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 		}
 	}
 	q := &queue[T]{
-		ExtendedRateLimiting: workqueue.ExtendRateLimiting(inner), inner: inner, member: member, keys: config.Keys,
+		ExtendedRateLimiting: foreignqueue.RateLimiting(inner), inner: inner, member: member, keys: config.Keys,
 		hasher: h, seed: maphash.MakeSeed(), cells: make([]cells, len(member.slots)),
 		listPriority: config.ListPriority}
 	q.name = cmp.Or(config.Name, q.Stats().Name)
@@ -341,10 +342,6 @@ func (q *optsQueue[T, O]) Get() (key T, shutdown bool) {
 }
 
 func (q *optsQueue[T, O]) GetWithPriority() (key T, priority int, shutdown bool) {
-	for {
-		key, priority, shutdown = q.inner.GetWithPriority()
-		if shutdown || q.take(key, func(T) int { return priority }) {
-			return key, priority, shutdown
-		}
-	}
+	h, err := q.Next(context.Background())
+	return h.Key, h.Priority, err != nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -290,7 +291,7 @@ func TestStatsOfTrackerWithEndedAreTheLast(t *testing.T) {
 func TestTrackerOfTwoPrograms(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		defer q.ShutDown()
-		q = workqueue.ExtendRateLimiting(q)
+		q = foreign.RateLimiting(q)
 		first, second := worker.NewTracker(q, options{}), worker.NewTracker(q, options{})
 		handle := func(tracker *worker.Tracker[string], err error) outcome {
 			q.Add("a")
