@@ -117,33 +117,6 @@ func TestHoldAfterTheShutdown(t *testing.T) {
 	}
 }
 
-// The delaying queue below is not Extended, so the rate-limiting queue knows of no key whether it comes
-// again.
-func TestHoldAfterTheShutdownOfForeignQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		delaying := struct {
-			workqueue.TypedDelayingInterface[string]
-		}{workqueue.NewTypedDelayingQueue[string]()}
-		q := workqueue.NewTypedRateLimitingQueueWithConfig(nil,
-			workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: delaying})
-		var calls []time.Duration
-		began := time.Now()
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if calls = append(calls, time.Since(began)); len(calls) == 1 {
-				q.Add(key)
-				q.ShutDown()
-				worker.CallOf(ctx).Hold("it", time.Minute)
-			}
-			return nil
-		}, options{}))
-		q.Add("a")
-		<-r.result
-		if len(calls) != 2 || calls[1] < time.Minute {
-			t.Errorf("called at %v, want a minute between", calls)
-		}
-	})
-}
-
 // A handler that was left behind may ask for a hold: there is nobody who would hold its key.
 func TestHoldAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

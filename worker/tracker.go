@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/leasing"
@@ -39,7 +40,7 @@ import (
 // hold. All methods may be called from any goroutine.
 //
 // A queue that is not of this project counts no failures. So make it an [workqueue.ExtendedRateLimiting] by
-// [workqueue.ExtendRateLimiting], and use only that, for the tracker and for the workers.
+// [foreign.RateLimiting], and use only that, for the tracker and for the workers.
 type Tracker[T comparable] struct {
 	options    Options[T]
 	optionsErr error        // what makes no sense in the options
@@ -47,7 +48,7 @@ type Tracker[T comparable] struct {
 	madeAt     uintptr      // where the program made the tracker or its pool
 
 	raw           workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
-	queue         workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
+	queue         workqueue.ExtendedRateLimiting[T]       // raw, or made of it by package foreign
 	priorities    operate.Operable[T]                     // raw, or nil if it has none
 	leaser        leasing.Leaser[T]                       // raw, or nil
 	answers       leasing.Answerer[T]                     // raw, or nil
@@ -121,7 +122,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	t.hasher = sync.OnceValues(stablehash.New[T])
 	t.loop = dueloop.New(t.options.Clock, t.endDue)
 	if queue != nil {
-		t.queue = workqueue.ExtendRateLimiting(queue)
+		t.queue = foreign.RateLimiting(queue)
 		_, t.knowsAllKeys = queue.(workqueue.Extended[T])
 		t.priorities, _ = queue.(operate.Operable[T])
 		t.leaser, _ = queue.(leasing.Leaser[T])
