@@ -324,3 +324,15 @@ func (r *Reconciler[request]) Cancel(req request) bool {
 	c := r.controller.Load()
 	return c != nil && c.tracker.Cancel(req)
 }
+
+// Wedged returns an error if a restart of the program would help: see [worker.Tracker.Wedged]. It fits the probes
+// of a manager. It is nil before the controller has started, and so on a replica that does not lead.
+//
+//	mgr.AddHealthzCheck("wedged", func(*http.Request) error { return r.Wedged(10 * time.Minute) })
+func (r *Reconciler[request]) Wedged(limit time.Duration) error {
+	c := r.controller.Load()
+	if c == nil {
+		return nil
+	}
+	return c.tracker.Wedged(limit)
+}

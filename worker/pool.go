@@ -45,8 +45,9 @@ type Pool[T comparable] struct {
 		phase phase
 		// target is how many workers are wanted. From the first growLocked until the pool is to end, there are as
 		// many, and in addition surplus ones that still have a key.
-		target  int
-		workers []*worker[T]
+		target     int
+		readySince time.Time // when Options.Ready was called that has not returned, or zero
+		workers    []*worker[T]
 
 		getCtx      context.Context // nil before the first worker
 		cancelGet   context.CancelFunc
@@ -168,6 +169,9 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	if p.options.Ready == nil {
 		return
 	}
+	now := p.options.Clock.Now()
+	p.locked(func() { p.mu.readySince = now })
+	defer p.locked(func() { p.mu.readySince = time.Time{} })
 	readyCtx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()

@@ -70,9 +70,10 @@ type Tracker[T comparable] struct {
 	mu struct {
 		sync.Mutex
 		// running are the running calls. mu also guards fields of each Tracked.
-		running []*Tracked[T]
-		records records[T]
-		holds   holds[T]
+		running     []*Tracked[T]
+		mostRunning int // how many calls have run at once, at most
+		records     records[T]
+		holds       holds[T]
 		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key goes on
 		// hold counts twice.) nextDone is closed when that of a hold does, or a worker leaves.
 		dones    uint64
@@ -201,6 +202,7 @@ func (t *Tracker[T]) start(c *Tracked[T]) {
 	}
 	c.index = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
+	t.mu.mostRunning = max(t.mu.mostRunning, len(t.mu.running))
 	c.running = true
 }
 

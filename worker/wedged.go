@@ -1,0 +1,91 @@
+package worker
+
+import (
+	"fmt"
+	"time"
+)
+
+// Wedged returns an error if a restart of the program would help, and otherwise nil. It is for a liveness probe:
+//
+//	if err := pool.Wedged(10 * time.Minute); err != nil {
+//		http.Error(w, err.Error(), http.StatusInternalServerError)
+//	}
+//
+// A pool is wedged in two cases. All its workers have been in calls for longer than limit, while a key is queued
+// that could be handled: then the error names the key of the longest call. Or Options.Ready has not returned
+// for longer than limit. So limit must be longer than the longest call that is in order.
+//
+// It is nil as long as a worker is free or a call ends now and then; while nothing is queued, or all that is
+// queued is kept back by a limit of a group or a pause; for keys that wait for their time, and those on hold,
+// which need no worker; with StartLimit, which keeps workers free; before Run and after [Pool.SetWorkers] with
+// 0; and once the pool is to end, which Options bound.
+//
+// Wedged does not block. It asks the queue for its Stats, and no server.
+func (p *Pool[T]) Wedged(limit time.Duration) error {
+	now := p.options.Clock.Now()
+	p.mu.Lock()
+	isEnding, target, workers, readySince := p.mu.phase > phaseEmptying, p.mu.target, len(p.mu.workers), p.mu.readySince
+	p.mu.Unlock()
+	switch {
+	case isEnding:
+		return nil
+	case !readySince.IsZero():
+		if d := now.Sub(readySince); d > limit {
+			return fmt.Errorf("worker: Options.Ready has not returned for %v", d)
+		}
+		return nil
+	case target == 0 || workers == 0:
+		return nil
+	}
+	return p.tracker.wedged(now, limit, workers)
+}
+
+// Wedged is [Pool.Wedged] for calls whose workers the tracker does not know. It takes the largest number of
+// calls that have run at once for the number of workers, and asks in addition that a key has been queued for
+// longer than limit. So it needs a queue with metrics: for others it returns nil.
+func (t *Tracker[T]) Wedged(limit time.Duration) error {
+	t.mu.Lock()
+	workers := t.mu.mostRunning
+	t.mu.Unlock()
+	if t.queue.Stats().OldestQueued <= limit {
+		return nil
+	}
+	return t.wedged(t.options.Clock.Now(), limit, max(workers, 1))
+}
+
+// wedged returns an error if that many calls have each run for longer than limit, and a key is queued that could
+// be handed out.
+func (t *Tracker[T]) wedged(now time.Time, limit time.Duration, workers int) error {
+	calls, longest, holds := t.callsLongerThan(limit, now)
+	if calls < workers {
+		return nil
+	}
+	st := t.queue.Stats()
+	due := st.Queued - st.Blocked
+	if holds == 0 {
+		due += st.Again // Otherwise these may be keys on hold, which need no worker yet.
+	}
+	if due <= 0 || st.Paused {
+		return nil
+	}
+	return fmt.Errorf("worker: all of %d workers have been in calls for more than %v, the longest for %v, with key %s; keys that wait for a worker: %d",
+		calls, limit, longest.Duration, cut(fmt.Sprint(longest.Key), maxReason), due)
+}
+
+// callsLongerThan returns how many calls run, or zero if one of them has run for no longer than limit, which
+// has run for longest, and how many keys are on hold.
+func (t *Tracker[T]) callsLongerThan(limit time.Duration, now time.Time) (n int, longest RunningKey[T], holds int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.mu.running {
+		d := now.Sub(c.result.Started)
+		if d <= limit {
+			return 0, longest, 0
+		}
+		if d > longest.Duration {
+			longest = newRunningKeyLocked(c, c.result.Key)
+			longest.Duration = d
+		}
+	}
+	return len(t.mu.running), longest, t.mu.holds.total
+}
