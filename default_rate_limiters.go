@@ -13,9 +13,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Deprecated: Use TypedRateLimiter.
-type RateLimiter TypedRateLimiter[any]
-
 // TypedRateLimiter decides how long a key waits before it comes again. It is safe for concurrent use.
 type TypedRateLimiter[T comparable] interface {
 	// When counts one more failure of item, and returns how long it must wait. (Some limiters count a failure
@@ -45,9 +42,6 @@ type RequeueLister[T comparable] interface {
 	Requeued() (keys iter.Seq2[T, int], complete bool)
 }
 
-// Deprecated: Use DefaultTypedControllerRateLimiter.
-func DefaultControllerRateLimiter() RateLimiter { return DefaultTypedControllerRateLimiter[any]() }
-
 // DefaultTypedControllerRateLimiter returns what most controllers use: a key waits 5 ms after its first
 // failure and twice as long after each further one, up to 1000 s, and all keys together come no faster than
 // 10 a second after a burst of 100. A failing key that events bring too reaches 1000 s within 18 of them: see
@@ -58,9 +52,6 @@ func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 		&TypedBucketRateLimiter[T]{Limiter: rate.NewLimiter(10, 100)},
 	)
 }
-
-// Deprecated: Use TypedBucketRateLimiter.
-type BucketRateLimiter = TypedBucketRateLimiter[any]
 
 // TypedBucketRateLimiter limits all keys together by one token bucket, which must not be nil. Each call
 // of When takes a token, and returns how long it takes until that token is there. That is math.MaxInt64
@@ -83,9 +74,6 @@ func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 	return requeuedOf[T](nil)
 }
 
-// Deprecated: Use TypedItemExponentialFailureRateLimiter.
-type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
-
 // TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long
 // after each further one, up to maxDelay. Negative delays count as zero. It keeps each failed key until
 // Forget. Its zero value never delays.
@@ -95,18 +83,10 @@ type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	maxDelay  time.Duration
 }
 
-// Deprecated: Use NewTypedItemExponentialFailureRateLimiter.
-func NewItemExponentialFailureRateLimiter(baseDelay time.Duration, maxDelay time.Duration) RateLimiter {
-	return NewTypedItemExponentialFailureRateLimiter[any](baseDelay, maxDelay)
-}
-
 // NewTypedItemExponentialFailureRateLimiter returns a [TypedItemExponentialFailureRateLimiter].
 func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Duration, maxDelay time.Duration) TypedRateLimiter[T] {
 	return &TypedItemExponentialFailureRateLimiter[T]{baseDelay: baseDelay, maxDelay: maxDelay}
 }
-
-// Deprecated: Use DefaultTypedItemBasedRateLimiter.
-func DefaultItemBasedRateLimiter() RateLimiter { return DefaultTypedItemBasedRateLimiter[any]() }
 
 // DefaultTypedItemBasedRateLimiter delays a key by 1 ms, then twice as long after each failure, up to 1000 s.
 func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
@@ -133,9 +113,6 @@ func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 	return limit
 }
 
-// Deprecated: Use TypedItemFastSlowRateLimiter.
-type ItemFastSlowRateLimiter = TypedItemFastSlowRateLimiter[any]
-
 // TypedItemFastSlowRateLimiter makes a key wait fastDelay after each of its first maxFastAttempts
 // failures, and slowDelay after the others. Negative delays count as zero. It keeps each failed key
 // until Forget. Its zero value never delays.
@@ -144,11 +121,6 @@ type TypedItemFastSlowRateLimiter[T comparable] struct {
 	maxFastAttempts int
 	fastDelay       time.Duration
 	slowDelay       time.Duration
-}
-
-// Deprecated: Use NewTypedItemFastSlowRateLimiter.
-func NewItemFastSlowRateLimiter(fastDelay, slowDelay time.Duration, maxFastAttempts int) RateLimiter {
-	return NewTypedItemFastSlowRateLimiter[any](fastDelay, slowDelay, maxFastAttempts)
 }
 
 // NewTypedItemFastSlowRateLimiter returns a [TypedItemFastSlowRateLimiter].
@@ -171,19 +143,11 @@ func (r *TypedItemFastSlowRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	return max(r.slowDelay, 0)
 }
 
-// Deprecated: Use TypedMaxOfRateLimiter.
-type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
-
 // TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the
 // largest of their numbers of requeues. A token bucket gives a token also for a key that another limiter
 // delays for longer, so more keys than its burst may come at once. Its zero value never delays.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
-}
-
-// Deprecated: Use NewTypedMaxOfRateLimiter.
-func NewMaxOfRateLimiter(limiters ...TypedRateLimiter[any]) RateLimiter {
-	return NewTypedMaxOfRateLimiter(limiters...)
 }
 
 // NewTypedMaxOfRateLimiter returns a [TypedMaxOfRateLimiter] of limiters.
@@ -229,18 +193,10 @@ func (r *TypedMaxOfRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete 
 	return requeuedOf(r.limiters)
 }
 
-// Deprecated: Use TypedWithMaxWaitRateLimiter.
-type WithMaxWaitRateLimiter = TypedWithMaxWaitRateLimiter[any]
-
 // TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay, or at zero if that is negative.
 type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	limiter  TypedRateLimiter[T]
 	maxDelay time.Duration
-}
-
-// Deprecated: Use NewTypedWithMaxWaitRateLimiter.
-func NewWithMaxWaitRateLimiter(limiter RateLimiter, maxDelay time.Duration) RateLimiter {
-	return NewTypedWithMaxWaitRateLimiter[any](limiter, maxDelay)
 }
 
 // NewTypedWithMaxWaitRateLimiter returns a [TypedWithMaxWaitRateLimiter] of limiter, which must not be nil.

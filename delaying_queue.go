@@ -14,9 +14,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Deprecated: Use TypedDelayingInterface.
-type DelayingInterface TypedDelayingInterface[any]
-
 // TypedDelayingInterface is a queue to which a key can be added for later.
 type TypedDelayingInterface[T comparable] interface {
 	TypedInterface[T]
@@ -25,9 +22,6 @@ type TypedDelayingInterface[T comparable] interface {
 	// the queues of this package AddAfter never blocks. After shutdown it does nothing.
 	AddAfter(item T, duration time.Duration)
 }
-
-// Deprecated: Use TypedDelayingQueueConfig.
-type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
@@ -46,22 +40,9 @@ type TypedDelayingQueueConfig[T comparable] struct {
 	Queue TypedInterface[T]
 }
 
-// Deprecated: Use NewTypedDelayingQueue.
-func NewDelayingQueue() DelayingInterface { return NewDelayingQueueWithConfig(DelayingQueueConfig{}) }
-
 // NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key waits.
 func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{})
-}
-
-// Deprecated: Use NewTypedDelayingQueueWithConfig.
-func NewDelayingQueueWithConfig(config DelayingQueueConfig) DelayingInterface {
-	return NewTypedDelayingQueueWithConfig(config)
-}
-
-// Deprecated: Use NewTypedDelayingQueue.
-func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
-	return NewTypedDelayingQueue[T]()
 }
 
 // NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is also an
@@ -103,21 +84,6 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		watch(config.Name, provider, q.ownStats)
 	}
 	return q
-}
-
-// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name and a Queue.
-func NewDelayingQueueWithCustomQueue(q Interface, name string) DelayingInterface {
-	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Queue: q})
-}
-
-// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name.
-func NewNamedDelayingQueue(name string) DelayingInterface {
-	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name})
-}
-
-// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name and a Clock.
-func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) DelayingInterface {
-	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }
 
 // delayingType puts AddAfter on top of a queue.

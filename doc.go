@@ -4,6 +4,15 @@
 // name, a path, a number. A worker looks the thing up when it gets the key, and so handles all changes up to
 // then at once.
 //
+// Three names are enough to begin with:
+//
+//   - [NewTypedRateLimitingQueue] makes a queue.
+//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget or Fail,
+//     and then Done.
+//   - Run of package worker is that worker, with retry limits, panic recovery, timeouts and an orderly shutdown.
+//
+// The names of client-go that are deprecated there stand in compat.go.
+//
 // # A key's life
 //
 // A key is in one of four states, by its membership in two sets, dirty (it needs processing) and processing
@@ -47,7 +56,13 @@
 //		queue.Done(key)
 //	}
 //
-// Package worker provides this loop, with retry limits, panic recovery, timeouts and an orderly shutdown.
+// # Failures
+//
+// Fail of [ExtendedRateLimiting] is AddRateLimited that also counts. The queue keeps how often a key has failed in
+// a row, since when, and the text of the latest error; its limiter says how long failure n waits. An event that is
+// added meanwhile brings the key at once. If it fails again before its delay has passed, that is the same
+// failure: it is not counted, and the key is retried when it would have been. With MaxRetries or RetryFor of
+// [Failure] the queue gives a key up. Forget, after a success, ends the count.
 //
 // # Shutdown
 //

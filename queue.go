@@ -13,9 +13,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Deprecated: Use TypedInterface.
-type Interface TypedInterface[any]
-
 // TypedInterface is a queue of keys. It has each key at most once, and hands each key to at most one worker
 // at a time. The package comment describes a key's life.
 //
@@ -42,9 +39,6 @@ type TypedInterface[T comparable] interface {
 	ShuttingDown() bool
 }
 
-// Deprecated: Use TypedQueueConfig.
-type QueueConfig = TypedQueueConfig[any]
-
 // TypedQueueConfig configures [NewTypedWithConfig]. Its zero value is a FIFO queue without metrics.
 type TypedQueueConfig[T comparable] struct {
 	// Name is the queue's name in its metrics. Without one it has none, and only AddCause reads the clock.
@@ -61,26 +55,17 @@ type TypedQueueConfig[T comparable] struct {
 	Queue Queue[T]
 }
 
-// Deprecated: Use NewTyped.
-func New() *Type { return NewTyped[any]() }
-
 // NewTyped returns a FIFO queue without metrics. It starts no goroutine, and a queue that is no
 // longer referred to needs no ShutDown to be collected.
 func NewTyped[T comparable]() *Typed[T] {
 	return NewTypedWithConfig(TypedQueueConfig[T]{})
 }
 
-// Deprecated: Use NewTypedWithConfig.
-func NewWithConfig(config QueueConfig) *Type { return NewTypedWithConfig(config) }
-
 // NewTypedWithConfig returns a queue configured by config. Only one with a name and a provider of metrics
 // starts a goroutine, which refreshes two of its metrics every 500 ms until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }
-
-// Deprecated: Use NewTypedWithConfig, with a Name.
-func NewNamed(name string) *Type { return NewWithConfig(QueueConfig{Name: name}) }
 
 // unfinishedWorkUpdatePeriod is how often the metrics that depend on the time are pushed.
 const unfinishedWorkUpdatePeriod = 500 * time.Millisecond
@@ -105,9 +90,6 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	q.ticker.Start(q.observer, updatePeriod, q.refreshMetrics)
 	return q
 }
-
-// Deprecated: Use Typed.
-type Type = Typed[any]
 
 // Typed is a queue as the package comment describes it, made by [NewTyped] or [NewTypedWithConfig]. Add, Get
 // and Done take constant time, and no allocation once the queue has held as many keys before.

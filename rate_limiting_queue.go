@@ -10,9 +10,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Deprecated: Use TypedRateLimitingInterface.
-type RateLimitingInterface TypedRateLimitingInterface[any]
-
 // TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows it. A
 // worker that fails calls AddRateLimited, one that succeeds or gives up calls Forget, and both call Done.
 type TypedRateLimitingInterface[T comparable] interface {
@@ -29,9 +26,6 @@ type TypedRateLimitingInterface[T comparable] interface {
 	NumRequeues(item T) int
 }
 
-// Deprecated: Use TypedRateLimitingQueueConfig.
-type RateLimitingQueueConfig = TypedRateLimitingQueueConfig[any]
-
 // TypedRateLimitingQueueConfig configures [NewTypedRateLimitingQueueWithConfig].
 type TypedRateLimitingQueueConfig[T comparable] struct {
 	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. Clock also measures how long the delay of
@@ -45,20 +39,10 @@ type TypedRateLimitingQueueConfig[T comparable] struct {
 	DelayingQueue TypedDelayingInterface[T]
 }
 
-// Deprecated: Use NewTypedRateLimitingQueue.
-func NewRateLimitingQueue(rateLimiter RateLimiter) RateLimitingInterface {
-	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{})
-}
-
 // NewTypedRateLimitingQueue returns a rate-limiting queue without metrics. A nil rateLimiter means
 // [DefaultTypedControllerRateLimiter]. See [NewTypedRateLimitingQueueWithConfig].
 func NewTypedRateLimitingQueue[T comparable](rateLimiter TypedRateLimiter[T]) TypedRateLimitingInterface[T] {
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, TypedRateLimitingQueueConfig[T]{})
-}
-
-// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
-func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimitingQueueConfig) RateLimitingInterface {
-	return NewTypedRateLimitingQueueWithConfig(rateLimiter, config)
 }
 
 // NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil rateLimiter
@@ -84,16 +68,6 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 	q.failures = failures.New(config.Clock, q.has)
 	registerInspector[T](q, config.Name, provider, below)
 	return q
-}
-
-// Deprecated: Use NewTypedRateLimitingQueueWithConfig, with a Name.
-func NewNamedRateLimitingQueue(rateLimiter RateLimiter, name string) RateLimitingInterface {
-	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{Name: name})
-}
-
-// Deprecated: Use NewTypedRateLimitingQueueWithConfig, with a DelayingQueue.
-func NewRateLimitingQueueWithDelayingInterface(di DelayingInterface, rateLimiter RateLimiter) RateLimitingInterface {
-	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{DelayingQueue: di})
 }
 
 // rateLimitingType puts AddRateLimited and Fail on top of a delaying queue.
