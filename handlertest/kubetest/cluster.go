@@ -47,18 +47,16 @@ type Cluster struct {
 	began    time.Time
 
 	// guards what follows, and the caches of managers; a change happens at one moment of the run
-	mu       sync.Mutex
-	truth    map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
-	version  int
-	uids     map[types.UID]bool               // of what exists
-	global   map[schema.GroupVersionKind]bool // kinds whose objects are in no namespace
-	managers []*Manager                       // of the processes that have not crashed
-	watchers []*watcher                       // of clientsets
-	log      []logged                         // all changes, for them
-	dry      bool                             // a dry run: nothing changes
-	// What the garbage collector has in mind, and how often it has met each name.
-	collecting map[types.UID]bool
-	met        map[string]int
+	mu         sync.Mutex
+	truth      map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
+	version    int
+	uids       map[types.UID]bool               // of what exists
+	global     map[schema.GroupVersionKind]bool // kinds whose objects are in no namespace
+	managers   []*Manager                       // of the processes that have not crashed
+	watchers   []*watcher                       // of clientsets
+	log        []logged                         // all changes, for them
+	dry        bool                             // a dry run: nothing changes
+	collecting map[types.UID]bool               // what the garbage collector has in mind
 }
 
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
@@ -68,7 +66,7 @@ func NewCluster[K comparable](s *handlertest.Scenario[K], scheme *runtime.Scheme
 		uids:   make(map[types.UID]bool),
 		truth:  make(map[schema.GroupVersionKind]map[types.NamespacedName]client.Object),
 		global: make(map[schema.GroupVersionKind]bool), changed: s.Changed,
-		collecting: make(map[types.UID]bool), met: make(map[string]int)}
+		collecting: make(map[types.UID]bool)}
 }
 
 // Others returns the client of somebody else, for Scenario.At, Sometime, Check, Always and Measure: its calls

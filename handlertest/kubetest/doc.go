@@ -28,9 +28,8 @@
 //
 // It has no validation but that of metadata, no defaults but those of Cluster.Default, no conversion between
 // versions, no other subresources, and no quotas. A pod is gone at once, without a grace period. A deletion
-// in the foreground or with orphans is taken up by the collector, as is everything else, within 10.5 ms; it
-// gets slower with an object that is created again and again. Cluster.OnChange may refuse a write, as an
-// admission webhook does.
+// in the foreground or with orphans is taken up by the collector, as is everything else, after 10.5 ms.
+// Cluster.OnChange may refuse a write, as an admission webhook does.
 //
 // # What is compared
 //

@@ -10,22 +10,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// collectDelay is how long the garbage collector takes. It doubles each time that an object is created anew:
-// while a cache shows an owner that is gone, its controller does so for each object that is collected.
+// collectDelay is how long the garbage collector takes.
 const collectDelay = 10*time.Millisecond + 500*time.Microsecond
 
 // collectLater lets the garbage collector do what is to be done now.
 func (c *Cluster) collectLater() {
 	for _, g := range c.garbage() {
-		uid, key := g.old.GetUID(), client.ObjectKeyFromObject(g.old)
+		uid := g.old.GetUID()
 		if c.collecting[uid] {
 			continue
 		}
 		c.collecting[uid] = true
-		label := g.kind.String() + key.String()
-		delay := collectDelay << min(c.met[label], 7)
-		c.met[label]++
-		c.at(time.Since(c.began)+delay, func() {
+		c.at(time.Since(c.began)+collectDelay, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			delete(c.collecting, uid)

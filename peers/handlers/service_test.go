@@ -115,7 +115,7 @@ func services(nodesChange, release bool) func(s *handlertest.Scenario[string]) {
 				func() { change("api", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }) })
 		}
 		balancers := make(map[string]string)
-		s.Settle = 5 * time.Minute
+		s.Settle, s.Runs = 11*time.Minute, 200 // It tries again after up to 5 minutes.
 		s.Measure = func() any {
 			all, err := services.List(ctx, metav1.ListOptions{})
 			must(all, err)
