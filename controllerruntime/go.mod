@@ -2,11 +2,15 @@ module github.com/keyedqueue/workqueue/controllerruntime
 
 go 1.25.0
 
-replace github.com/keyedqueue/workqueue => ../
+replace (
+	github.com/keyedqueue/workqueue => ../
+	github.com/keyedqueue/workqueue/sharding => ../sharding
+)
 
 require (
 	github.com/go-logr/logr v1.4.2
 	github.com/keyedqueue/workqueue v0.1.0
+	github.com/keyedqueue/workqueue/sharding v0.1.0
 	github.com/prometheus/client_golang v1.22.0
 	github.com/prometheus/common v0.62.0
 	go.uber.org/goleak v1.3.0

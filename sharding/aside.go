@@ -18,8 +18,11 @@ type asideKey struct {
 
 // keepAside keeps a key that the caller holds in case that its slot stays. If the key is aside already, it gets
 // the higher priority, all causes and the earlier time. keepAside returns false if the slot is not stopping.
-func (q *queue[T]) keepAside(slot int, key T, priority int) bool {
-	k := asideKey{priority, q.Causes(key), q.AddedAt(key)}
+func (q *queue[T]) keepAside(slot int, key T) bool {
+	k := asideKey{causes: q.Causes(key), addedAt: q.AddedAt(key)}
+	if q.operable != nil {
+		k.priority = q.operable.PriorityOf(key)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.member.state(slot) != stopping {

@@ -16,7 +16,7 @@ func TestKeysAsideAreQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := holdingAll(1)
 		inner := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: readsStats{}})
-		q := NewQueue[string](inner, m, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue[string](inner, m, QueueConfig[string]{Keys: noKeys[string]})
 		operable := q.(operate.Operable[string])
 		added := time.Now()
 		q.AddCause("key", workqueue.Cause{Reason: "created"})
@@ -70,7 +70,7 @@ func TestKeysAsideAreQueued(t *testing.T) {
 func TestKeysAsideAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := holdingAll(1)
-		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(newRoot(), m, QueueConfig[string]{Keys: noKeys[string]})
 		q.Add("key")
 		m.setState(0, stopping)
 		go q.Get()

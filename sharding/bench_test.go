@@ -24,7 +24,7 @@ func BenchmarkBesideInner(b *testing.B) {
 		return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[namespacedName]())
 	}
 	inner := newInner()
-	sharded := NewQueue(newInner(), holdingAll(256), QueueConfig[namespacedName]{Keys: noKeys[namespacedName]})
+	sharded := mustQueue(newInner(), holdingAll(256), QueueConfig[namespacedName]{Keys: noKeys[namespacedName]})
 	queues := []workqueue.TypedRateLimitingInterface[namespacedName]{inner, sharded}
 	adds, cycles := make([][]float64, 2), make([][]float64, 2)
 	for b.Loop() {
@@ -55,7 +55,7 @@ func BenchmarkBesideInner(b *testing.B) {
 
 // A cycle allocates nothing, with the lease that package worker asks for included.
 func TestNoAllocations(t *testing.T) {
-	q := NewQueue(workqueue.NewTypedRateLimitingQueue(
+	q := mustQueue(workqueue.NewTypedRateLimitingQueue(
 		workqueue.DefaultTypedControllerRateLimiter[namespacedName]()),
 		holdingAll(256), QueueConfig[namespacedName]{Keys: noKeys[namespacedName]})
 	ctx := t.Context()

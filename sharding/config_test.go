@@ -2,12 +2,11 @@ package sharding
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue"
 )
 
 // A mistake is an error that says what to write.
@@ -21,13 +20,13 @@ func TestMistakes(t *testing.T) {
 			return err
 		}
 	}
-	panics := func(f func()) func() error {
-		return func() (err error) {
-			defer func() { err = fmt.Errorf("panic: %v", recover()) }()
-			f()
-			return nil
+	queue := func(m *Member, c QueueConfig[string]) func() error {
+		return func() error {
+			_, err := NewQueue(newRoot(), m, c)
+			return err
 		}
 	}
+	anything := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[any]())
 	config := QueueConfig[string]{Keys: noKeys[string]}
 	for want, f := range map[string]func() error{
 		"Config.Lease is 15ns, want a positive time with a unit": join(Memory(), Config{Lease: 15}),
@@ -39,14 +38,18 @@ func TestMistakes(t *testing.T) {
 		"Config.Margin is 8s, want at most half of the lease of 15s": join(Memory(),
 			Config{Margin: 8 * time.Second}),
 		"the store is nil": join(nil, Config{}),
-		"panic: sharding: the member is nil: make the queue after Join": panics(func() {
-			NewQueue(newRoot(), nil,
-				config)
-		}),
-		"panic: sharding: the member is nil": panics(func() {
-			NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), nil, config,
-				func(int) (o priorityqueue.AddOpts) { return o })
-		}),
+		"the member is nil: make the queue after Join": queue(nil, config),
+		"QueueConfig.Keys is required":                 queue(holdingAll(1), QueueConfig[string]{}),
+		"QueueConfig.Hash needs a HashVersion": queue(holdingAll(1),
+			QueueConfig[string]{Keys: noKeys[string], Hash: HashString}),
+		"the queue below is nil": func() error {
+			_, err := NewQueue(nil, holdingAll(1), config)
+			return err
+		},
+		"need a QueueConfig.Hash": func() error {
+			_, err := NewQueue(anything, holdingAll(1), QueueConfig[any]{Keys: noKeys[any]})
+			return err
+		},
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -5,7 +5,7 @@
 //	member, err := sharding.Join(ctx, leases, sharding.Config{Group: "website-controller"})
 //	inner := workqueue.NewTypedRateLimitingQueue(limiter) // any in-memory queue
 //	// allKeys lists the informer's cache.
-//	queue := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{Keys: allKeys})
+//	queue, err := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{Keys: allKeys})
 //	err = worker.Run(ctx, queue, reconcile, worker.Options[string]{Workers: 8}) // as always
 //	err = member.Leave(context.WithoutCancel(ctx)) // hands over what it holds, now
 //

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/sharding"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -24,10 +23,13 @@ func ExampleJoin() {
 		log.Fatal(err)
 	}
 	// A member takes slots once it has a queue.
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue[string](nil), member,
+	queue, err := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue[string](nil), member,
 		sharding.QueueConfig[string]{
 			Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil },
 		})
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer queue.ShutDown()
 	// Programs need not wait: their queues hand out keys as soon as there are some.
 	for member.Stats().Held == 0 {
@@ -56,13 +58,16 @@ func ExampleNewQueue() {
 		log.Fatal(err)
 	}
 	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member,
+	queue, err := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member,
 		sharding.QueueConfig[string]{
 			// In a controller: the keys of the informer's store, as they are now.
 			Keys: func(context.Context) (iter.Seq[string], error) {
 				return slices.Values([]string{"shop", "blog", "wiki"}), nil
 			},
 		})
+	if err != nil {
+		log.Fatal(err)
+	}
 	// An informer's event handlers call queue.Add with every key. The queue drops those of other replicas.
 	handled := 0
 	err = worker.Run(ctx, queue, func(ctx context.Context, key string) error {
@@ -84,38 +89,4 @@ func ExampleNewQueue() {
 	// shop true
 	// blog true
 	// wiki true
-}
-
-// Over a queue with the interface of controller-runtime's PriorityQueue, priorities get through. In a manager
-// this is what controller.Options.NewQueue returns; its NeedLeaderElection must be false.
-func ExampleNewOptsQueue() {
-	ctx := context.Background()
-	member, err := sharding.Join(ctx, sharding.Memory(), sharding.Config{Group: "website-controller"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	queue := sharding.NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), member,
-		sharding.QueueConfig[string]{
-			Keys: func(context.Context) (iter.Seq[string], error) {
-				return slices.Values([]string{"shop"}),
-					nil
-			},
-			ListPriority: -100, // Changes come before what a new slot brings.
-		}, func(priority int) priorityqueue.AddOpts { return priorityqueue.AddOpts{Priority: priority} })
-	for range 2 {
-		key, priority, _ := queue.GetWithPriority()
-		// controller-runtime does not know that the context of a handler must end when the key moves.
-		leased, release := queue.Lease(ctx, key)
-		fmt.Println(key, priority, leased.Err())
-		release()
-		queue.Done(key)
-		queue.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, "blog")
-	}
-	queue.ShutDown()
-	if err := member.Leave(ctx); err != nil {
-		log.Fatal(err)
-	}
-	// Output:
-	// shop -100 <nil>
-	// blog 5 <nil>
 }

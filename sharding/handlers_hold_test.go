@@ -30,7 +30,7 @@ func TestHandoverReleasesKeysOnHold(t *testing.T) {
 				var calls []string
 				keys := QueueConfig[string]{Keys: listOf("key")}
 				pool := func(name string, m *Member) (*worker.Pool[string], func()) {
-					p := worker.New(NewQueue(inner(), m, keys), func(ctx context.Context, _ string) error {
+					p := worker.New(mustQueue(inner(), m, keys), func(ctx context.Context, _ string) error {
 						mu.Lock()
 						defer mu.Unlock()
 						calls = append(calls, name)
@@ -77,8 +77,10 @@ func TestLeaseHeld(t *testing.T) {
 		store := Memory()
 		a := mustJoin(t, store, Config{Name: "a", Slots: 1, HandoverTimeout: time.Hour})
 		time.Sleep(time.Second)
-		q := newQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
-		a.register(q)
+		q, err := newQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		if err != nil {
+			t.Fatal(err)
+		}
 		q.Add("key")
 		key, _ := q.Get()
 		held, _ := q.LeaseHeld(t.Context(), key)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"unsafe"
+	"strings"
 
 	"github.com/keyedqueue/workqueue/stablehash"
 )
@@ -21,82 +21,52 @@ func slotOf(hash uint64, n int) int { return int(stablehash.Scale(hash, uint64(n
 type hasher[T comparable] struct {
 	custom func(T) uint64 // QueueConfig.Hash, or nil
 	stable stablehash.Hasher[T]
-	isName bool // a Namespace and a Name, perhaps in a struct, with the hash of "namespace/name"
+	// name is what members compare: two queues of one name in the group must have the same.
+	name string
 }
 
-// newHasher returns the hasher for keys that have a stable hash.
-func newHasher[T comparable]() (hasher[T], error) {
-	stable, err := stablehash.New[T]()
+func newHasher[T comparable](c QueueConfig[T]) (hasher[T], error) {
 	t := reflect.TypeFor[T]()
+	switch {
+	case c.Hash != nil && c.HashVersion == "":
+		return hasher[T]{}, fmt.Errorf("sharding: QueueConfig.Hash needs a HashVersion, which replicas compare")
+	case c.Hash != nil:
+		return hasher[T]{custom: c.Hash, name: "version " + c.HashVersion}, nil
+	}
+	if path, ok := stablehash.NewPath[T](); ok {
+		return hasher[T]{stable: path, name: "string"}, nil // as that of "namespace/name"
+	}
+	stable, err := stablehash.New[T]()
 	if err != nil {
 		return hasher[T]{}, fmt.Errorf("sharding: keys of type %v need a QueueConfig.Hash: %w", t, err)
 	}
-	return hasher[T]{stable: stable, isName: isName(t)}, nil
+	return hasher[T]{stable: stable, name: kinds(t)}, nil
 }
 
-// namespacedName has the layout of all types for which isName is true.
-type namespacedName struct{ Namespace, Name string }
-
-func isName(t reflect.Type) bool {
-	for t.Kind() == reflect.Struct && t.NumField() == 1 { // such as reconcile.Request
-		t = t.Field(0).Type
+// kinds returns of which kinds of values t consists: these decide its stable hash.
+func kinds(t reflect.Type) string {
+	var parts []string
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			parts = append(parts, kinds(t.Field(i).Type))
+		}
+	case reflect.Array:
+		parts = slices.Repeat([]string{kinds(t.Elem())}, t.Len())
+	default:
+		parts = []string{t.Kind().String()}
 	}
-	return t.Kind() == reflect.Struct && t.ConvertibleTo(reflect.TypeFor[namespacedName]())
+	return strings.Join(parts, " ")
 }
 
 func (f *hasher[T]) hash(key T) uint64 {
-	switch {
-	case f.custom != nil:
+	if f.custom != nil {
 		return f.custom(key)
-	case !f.isName:
-		return f.stable.Hash(key)
 	}
-	n := (*namespacedName)(unsafe.Pointer(&key))
-	if n.Namespace == "" { // As in client-go's caches, the key is then the name alone.
-		return stablehash.String(n.Name)
-	}
-	path := append(make([]byte, 0, 128), n.Namespace...)
-	path = append(append(path, '/'), n.Name...)
-	return stablehash.String(unsafe.String(unsafe.SliceData(path), len(path)))
+	return f.stable.Hash(key)
 }
 
-// fingerprint identifies the hash by what it makes of some keys. It is empty if the hash panics for these.
-func (f *hasher[T]) fingerprint() string {
-	h := uint64(0)
-	defer func() { _ = recover() }()
-	for i := range 3 {
-		var key T
-		fill(reflect.ValueOf(&key).Elem(), i)
-		h = stablehash.String(fmt.Sprint(h, f.hash(key)))
-	}
-	return fmt.Sprintf("%016x", h)
-}
-
-// fill makes v the i-th sample of its type, as far as its fields are exported.
-func fill(v reflect.Value, i int) {
-	switch {
-	case v.Kind() == reflect.Struct && isName(v.Type()) && v.NumField() == 2:
-		v.Field(0).SetString(fmt.Sprint("sample-", i))
-		v.Field(1).SetString("key")
-	case v.Kind() == reflect.Struct:
-		for n := range v.NumField() {
-			fill(v.Field(n), i+3*n)
-		}
-	case v.Kind() == reflect.Array:
-		for n := range v.Len() {
-			fill(v.Index(n), i+3*n)
-		}
-	case !v.CanSet():
-	case v.Kind() == reflect.String:
-		v.SetString(fmt.Sprintf("sample-%d/key", i))
-	case v.CanInt():
-		v.SetInt(int64(i))
-	case v.CanUint():
-		v.SetUint(uint64(i))
-	}
-}
-
-// contradictions returns the names of the queues that have another fingerprint in a than in b. A name that
+// contradictions returns the names of the queues that have another hash in a than in b. A name that
 // only one of them has may still come: members make their queues one after the other.
 func contradictions(a, b map[string]string) (queues []string) {
 	for name, hash := range a {

@@ -9,7 +9,7 @@ import (
 
 func hashOf[T comparable](t *testing.T, key T) uint64 {
 	t.Helper()
-	h, err := newHasher[T]()
+	h, err := newHasher(QueueConfig[T]{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +131,6 @@ func TestKeysThatNeedAHash(t *testing.T) {
 }
 
 func errOf[T comparable]() error {
-	_, err := newHasher[T]()
+	_, err := newHasher(QueueConfig[T]{})
 	return err
 }

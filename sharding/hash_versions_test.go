@@ -17,7 +17,7 @@ import (
 
 func newQueueOf[T comparable](m *Member, config QueueConfig[T]) Queue[T] {
 	config.Keys = noKeys[T]
-	return NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[T]()), m,
+	return mustQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[T]()), m,
 		config)
 }
 

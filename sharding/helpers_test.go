@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -88,6 +89,21 @@ func (idleQueue) handlers(int) int       { return 0 }
 func (idleQueue) gained([]int)           {}
 func (idleQueue) noLongerStopping([]int) {}
 func (idleQueue) ShutDown()              {}
+
+// namespacedName is a key as types.NamespacedName.
+type namespacedName struct{ Namespace, Name string }
+
+// mustQueue is NewQueue. A Hash without a version gets one.
+func mustQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], m *Member, config QueueConfig[T]) Queue[T] {
+	if config.Hash != nil {
+		config.HashVersion = cmp.Or(config.HashVersion, "1")
+	}
+	q, err := NewQueue(inner, m, config)
+	if err != nil {
+		panic(err)
+	}
+	return q
+}
 
 func newRoot() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())

@@ -101,7 +101,7 @@ func TestMemberLeavesTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := mustJoin(t, Memory(), Config{Name: "a", Slots: 1})
 		time.Sleep(time.Second)
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		q.Add("key")
 		key, _ := q.Get()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -156,7 +156,7 @@ func TestLeaveThatIsCutShort(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &refuser{Store: Memory()}
 			a := mustJoin(t, store, Config{Name: "a", Slots: 1})
-			q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+			q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 			b := mustJoin(t, store, Config{Name: "b", Slots: 1})
 			time.Sleep(10 * time.Second)
 			wantHeld(t, 1, 0)(a, b)

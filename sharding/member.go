@@ -80,7 +80,7 @@ type Member struct {
 		leaveErr    error                   // why Leave ended early, or the record could not be marked or deleted
 		restored    bool                    // ErrRestored has ended the member.
 		barred      bool                    // It has given up its slots until it can use the table.
-		// queueNames are those of its queues, and hashes has their fingerprints. Each change makes a new map.
+		// queueNames are those of its queues, and hashes has their hashes. Each change makes a new map.
 		queueNames []string
 		hashes     map[string]string
 		changes    changes // to carry out when mu is unlocked; see update

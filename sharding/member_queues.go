@@ -15,8 +15,8 @@ type memberQueue interface {
 	gained(slots []int)
 	// noLongerStopping is called when slots are held or absent, most of them after they were stopping.
 	noLongerStopping(slots []int)
-	// fingerprint returns the queue's name, and what identifies its hash.
-	fingerprint() (name, hash string)
+	// nameAndHash returns the queue's name, and that of its hash.
+	nameAndHash() (name, hash string)
 	ShutDown()
 }
 
@@ -37,7 +37,7 @@ func (m *Member) register(q memberQueue) (err error) {
 }
 
 func (m *Member) registerLocked(q memberQueue) error {
-	name, hash := q.fingerprint()
+	name, hash := q.nameAndHash()
 	all, made := m.config.Queues, m.mu.queueNames
 	if slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
 		return fmt.Errorf("sharding: a queue %q beside %q: give each queue of a member a name of its own, "+
@@ -92,7 +92,7 @@ func (m *Member) lacksQueueLocked() error {
 func (m *Member) checkHashesLocked(t *table) error {
 	if queues := contradictions(t.hashes, m.mu.hashes); len(queues) > 0 {
 		return fmt.Errorf("%w: the group hashes the keys of the queues %q in another way than this replica, "+
-			"which has another type of keys or QueueConfig.Hash: to change that, give the group another name, "+
+			"which has another type of keys or QueueConfig.HashVersion: to change that, give the group another name, "+
 			"and stop all old replicas before the first new one starts", ErrIncompatible, queues)
 	}
 	return nil

@@ -57,8 +57,8 @@ func toPath(n namespacedName) string { return n.Namespace + "/" + n.Name }
 func newSimQueue[T comparable](p *process, queue int, hash func(T) uint64, keyOf func(path string) T,
 	pathOf func(T) string) simQueue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](100*time.Millisecond, 2*time.Second)
-	q := NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), p.member, QueueConfig[T]{
-		Name: strconv.Itoa(queue), Hash: hash,
+	q := mustQueue(workqueue.NewTypedRateLimitingQueue(limiter), p.member, QueueConfig[T]{
+		Name: strconv.Itoa(queue), Hash: hash, HashVersion: "other",
 		Keys: func(context.Context) (iter.Seq[T], error) {
 			paths, err := p.list(queue)
 			return func(yield func(T) bool) {

@@ -295,8 +295,7 @@ func (w *world) calm() {
 func (w *world) deleteSpoiled() {
 	w.server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = nil })
 	if r, err := w.store.Get(context.Background(), "g-table"); err == nil {
-		hash, _ := newHasher[string]()
-		own := map[string]string{"0": hash.fingerprint(), "1": hash.fingerprint()}
+		own := map[string]string{"0": "string", "1": "string"}
 		if t, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) ||
 			len(contradictions(t.hashes, own)) > 0 {
 			w.logf("somebody deletes the spoiled table: %v", w.store.Delete(context.Background(), r.Name, r.Version))

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
@@ -100,7 +99,7 @@ func TestHandoverTimeout(t *testing.T) {
 		store := Memory()
 		a := mustJoin(t, store, Config{Name: "a", Slots: 1, HandoverTimeout: 4 * time.Second})
 		time.Sleep(time.Second)
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		q.Add("stuck")
 		key, _ := q.Get()
 		ctx, release := q.Lease(t.Context(), key)
@@ -131,7 +130,7 @@ func TestHandoverTimeout(t *testing.T) {
 		q.Done(key)
 		time.Sleep(time.Second)
 		wantHeld(t, 0, 1)(a, b)
-		later := NewQueue(newRoot(), b, QueueConfig[string]{Keys: listOf("stuck")})
+		later := mustQueue(newRoot(), b, QueueConfig[string]{Keys: listOf("stuck")})
 		key, _ = later.Get()
 		ctx, release = later.Lease(t.Context(), key)
 		defer release()
@@ -155,7 +154,7 @@ func TestSeveralQueues(t *testing.T) {
 			return QueueConfig[string]{Name: key, Keys: listOf(key)}
 		}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 1, Queues: []string{"first", "second"}})
-		first, second := NewQueue(newRoot(), a, list("first")), NewQueue(newRoot(), a, list("second"))
+		first, second := mustQueue(newRoot(), a, list("first")), mustQueue(newRoot(), a, list("second"))
 		one, _ := first.Get()
 		two, _ := second.Get()
 		if one != "first" || two != "second" {
@@ -216,7 +215,7 @@ func TestSlotStays(t *testing.T) {
 		a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
 		time.Sleep(time.Second)
 		// All keys are in the slot that is to move.
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
 			Hash: func(string) uint64 { return 1 << 63 }})
 		q.Add("stuck")
 		if key, _ := q.Get(); key != "stuck" {
@@ -257,7 +256,7 @@ func TestServerIsAway(t *testing.T) {
 		m := mustJoin(t, store, Config{Name: "a"})
 		time.Sleep(time.Second)
 		var lists atomic.Int64
-		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) {
+		q := mustQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) {
 			lists.Add(1)
 			return slices.Values([]string{"a"}), nil
 		}})
@@ -326,16 +325,16 @@ func TestJoinRefuses(t *testing.T) {
 	})
 }
 
-// Over package priorityqueue and over controller-runtime's interface priorities get through.
+// Over package priorityqueue priorities get through.
 func TestPriorities(t *testing.T) {
 	inner := priorityqueue.New(priorityqueue.Config[string]{})
-	q := NewQueue(inner, holdingAll(4), QueueConfig[string]{Keys: noKeys[string]})
+	q := mustQueue(inner, holdingAll(4), QueueConfig[string]{Keys: noKeys[string]})
 	if p, ok := q.(operate.Operable[string]); !ok {
 		t.Error("it has no priorities")
 	} else {
 		p.AddWithPriority("high", 7, 0)
 	}
-	if _, ok := NewQueue(newRoot(), holdingAll(4),
+	if _, ok := mustQueue(newRoot(), holdingAll(4),
 		QueueConfig[string]{Keys: noKeys[string]}).(operate.Operable[string]); ok {
 		t.Error("a queue without priorities has some")
 	}
@@ -345,15 +344,16 @@ func TestPriorities(t *testing.T) {
 
 	m := holdingAll(4)
 	listed := QueueConfig[string]{Keys: listOf("listed"), ListPriority: -100}
-	o := NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), m, listed,
-		func(priority int) priorityqueue.AddOpts {
-			return priorityqueue.AddOpts{Priority: priority}
-		})
-	o.AddWithOpts(priorityqueue.AddOpts{Priority: 3}, "a", "b")
+	o := mustQueue(priorityqueue.New(priorityqueue.Config[string]{}), m, listed)
+	o.(operate.Operable[string]).AddWithPriority("a", 3, 0)
+	o.(operate.Operable[string]).AddWithPriority("b", 3, 0)
 	var got []string
 	for range 3 {
-		key, priority, _ := o.GetWithPriority()
-		got = append(got, fmt.Sprint(key, priority))
+		h, err := o.Next(t.Context())
+		got = append(got, fmt.Sprint(h.Key, h.Priority))
+		if err != nil {
+			t.Error(err)
+		}
 	}
 	if slices.Sort(got); !slices.Equal(got, []string{"a3", "b3", "listed-100"}) {
 		t.Error(got)
@@ -361,22 +361,7 @@ func TestPriorities(t *testing.T) {
 	for s := range m.slots {
 		m.setState(s, absent)
 	}
-	if o.AddWithOpts(priorityqueue.AddOpts{}, "c"); o.Len() != 0 || o.KeysOfOthers() != 1 {
+	if o.(operate.Operable[string]).AddWithPriority("c", 1, 0); o.Len() != 0 || o.KeysOfOthers() != 1 {
 		t.Error("a key of another replica was added")
-	}
-}
-
-func TestQueueNeedsKeysAndAHash(t *testing.T) {
-	panics := func(f func()) (v any) {
-		defer func() { v = recover() }()
-		f()
-		return nil
-	}
-	if panics(func() { NewQueue(newRoot(), holdingAll(1), QueueConfig[string]{}) }) == nil {
-		t.Error("Keys is not required")
-	}
-	anything := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[any]())
-	if panics(func() { NewQueue(anything, holdingAll(1), QueueConfig[any]{Keys: noKeys[any]}) }) == nil {
-		t.Error("Hash is not required")
 	}
 }

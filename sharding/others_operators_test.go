@@ -118,7 +118,7 @@ func TestMemberOnSuspendedMachine(t *testing.T) {
 		store := &switchable{Store: Memory()}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 1, Clock: clock})
 		time.Sleep(11 * time.Second) // No other timer is due soon after the machine wakes up.
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		q.Add("key")
 		key, _ := q.Get()
 		ctx, release := q.Lease(t.Context(), key)
@@ -237,7 +237,7 @@ func TestMemberWithBlockedLogger(t *testing.T) {
 		ofA := &switchable{Store: store}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 1, Logger: slog.New(stoppable{slog.DiscardHandler, logger})})
 		time.Sleep(time.Second)
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		q.Add("key")
 		key, _ := q.Get()
 		ctx, release := q.Lease(t.Context(), key)

@@ -21,14 +21,14 @@ func TestMemberThatCannotUseTable(t *testing.T) {
 			store := Memory()
 			ofB := &hidden{Store: store}
 			a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-			NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+			mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 			b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
 			time.Sleep(10 * time.Second)
 			wantHeld(t, 2, 2)(a, b)
 			id := b.ID()
 			ofB.hides.Store(cause != "hash")
 			if cause != "read" {
-				NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string],
+				mustQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string],
 					Hash: func(key string) uint64 { return HashString(key[:1]) }})
 				wantHeld(t, 2, 0)(a, b)
 			}
@@ -80,7 +80,7 @@ func TestNewTableDoesNotWaitForever(t *testing.T) {
 			server := newSimServer()
 			store := Leases(server, "ns")
 			a := mustJoin(t, store, Config{Name: "a", Slots: 2})
-			NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+			mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 			b := mustJoin(t, store, Config{Name: "b", Slots: 2})
 			time.Sleep(10 * time.Second)
 			wantHeld(t, 1, 1)(a, b)
@@ -92,13 +92,13 @@ func TestNewTableDoesNotWaitForever(t *testing.T) {
 				setData(server, "g-member-"+b.ID(), "garbage")
 			} else {
 				ints := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[uint64]())
-				stuck := NewQueue(ints, b, QueueConfig[uint64]{Name: "ints", Keys: noKeys[uint64],
+				stuck := mustQueue(ints, b, QueueConfig[uint64]{Name: "ints", Keys: noKeys[uint64],
 					Hash: func(key uint64) uint64 { return key << 63 }})
 				stuck.Add(0)
 				stuck.Add(1) // One of them is b's.
 				_, _ = stuck.Get()
 				expectQueues(b, "")
-				NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string],
+				mustQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string],
 					Hash: func(string) uint64 { return 1 << 63 }})
 			}
 			mustDelete(t, store, "g-table")
@@ -238,7 +238,7 @@ func TestMemberWithQueueThatBlocks(t *testing.T) {
 		store := &switchable{Store: Memory()}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
 		time.Sleep(time.Second)
-		q := NewQueue[string](&slowForget{newRoot(), until}, a, QueueConfig[string]{Keys: noKeys[string],
+		q := mustQueue[string](&slowForget{newRoot(), until}, a, QueueConfig[string]{Keys: noKeys[string],
 			Hash: func(string) uint64 { return 1 << 63 }})
 		q.Add("stuck")
 		_, _ = q.Get()

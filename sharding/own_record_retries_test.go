@@ -90,7 +90,7 @@ func TestMemberThatCannotWriteTheTable(t *testing.T) {
 		store := Memory()
 		ofA := &refuser{Store: store}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
 			Hash: func(key string) uint64 { return uint64(len(key)) << 63 }})
 		time.Sleep(time.Second)
 		for _, key := range []string{"k", "kk"} {

@@ -3,6 +3,7 @@ package sharding
 import (
 	"cmp"
 	"context"
+	"errors"
 	"hash/maphash"
 	"iter"
 	"sync"
@@ -49,17 +50,17 @@ type Queue[T comparable] interface {
 // [operate.Operable] if inner is one. Its facts on the debug page are who holds which slots.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
-// its keys in all queues. NewQueue panics if member is nil, if config has no Keys, if T needs a Hash and
-// there is none, or if the queue's name is taken or not in Config.Queues, which may be empty for one queue.
-func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
-	q := newQueue(inner, member, config)
-	if err := member.register(q); err != nil {
-		panic(err)
+// its keys in all queues. NewQueue returns an error if member is nil, if config has no Keys, if T needs a Hash
+// and there is none, or if the queue's name is taken or not in Config.Queues, which may be empty for one queue.
+func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) (Queue[T], error) {
+	q, err := newQueue(inner, member, config)
+	if err != nil {
+		return nil, err
 	}
 	if q.operable != nil {
-		return &operableQueue[T]{q, checked[T]{q.operable, q}}
+		return &operableQueue[T]{q, checked[T]{q.operable, q}}, nil
 	}
-	return q
+	return q, nil
 }
 
 type queue[T comparable] struct {
@@ -76,10 +77,7 @@ type queue[T comparable] struct {
 	seed   maphash.Seed // for tokens, if the hash is the user's
 	cells  []cells
 
-	// add adds a key with its priority, and priorityOf returns that of a key that is being handled. In a
-	// queue without priorities they add it, and return zero.
-	add          func(key T, priority int)
-	priorityOf   func(key T) int
+	add          func(key T, priority int) // without priorities as Add
 	listPriority int
 
 	ofOthers atomic.Uint64
@@ -100,19 +98,18 @@ type queue[T comparable] struct {
 	}
 }
 
-func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) *queue[T] {
+func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) (*queue[T], error) {
 	switch {
+	case inner == nil:
+		return nil, errors.New("sharding: the queue below is nil")
 	case member == nil:
-		panic("sharding: the member is nil: make the queue after Join has returned one")
+		return nil, errors.New("sharding: the member is nil: make the queue after Join has returned one")
 	case config.Keys == nil:
-		panic("sharding: QueueConfig.Keys is required")
+		return nil, errors.New("sharding: QueueConfig.Keys is required")
 	}
-	h := hasher[T]{custom: config.Hash}
-	if config.Hash == nil {
-		var err error
-		if h, err = newHasher[T](); err != nil {
-			panic(err)
-		}
+	h, err := newHasher(config)
+	if err != nil {
+		return nil, err
 	}
 	q := &queue[T]{
 		ExtendedRateLimiting: foreignqueue.RateLimiting(inner), inner: inner, member: member, keys: config.Keys,
@@ -120,17 +117,19 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 		listPriority: config.ListPriority}
 	q.name = cmp.Or(config.Name, q.Stats().Name)
 	q.add = func(key T, _ int) { q.ExtendedRateLimiting.Add(key) }
-	q.priorityOf = func(T) int { return 0 }
 	if o, ok := inner.(operate.Operable[T]); ok {
-		q.operable, q.priorityOf = o, o.PriorityOf
+		q.operable = o
 		q.add = func(key T, priority int) { o.AddWithPriority(key, priority, 0) }
 	}
 	q.mu.aside, q.mu.cameBack = make(map[int]map[T]asideKey), make(map[T]asideKey)
 	q.mu.unlisted = make(map[int]time.Duration)
-	return q
+	if err := member.register(q); err != nil {
+		return nil, err
+	}
+	return q, nil
 }
 
-func (q *queue[T]) fingerprint() (name, hash string) { return q.name, q.hasher.fingerprint() }
+func (q *queue[T]) nameAndHash() (name, hash string) { return q.name, q.hasher.name }
 
 // locate returns a key's slot, and its token in the slot's cells.
 func (q *queue[T]) locate(key T) (slot int, token uint64) {
@@ -184,7 +183,7 @@ func (q *queue[T]) AddAfter(key T, after time.Duration) {
 func (q *queue[T]) Get() (key T, shutdown bool) {
 	for {
 		key, shutdown = q.ExtendedRateLimiting.Get()
-		if shutdown || q.take(key, q.priorityOf) {
+		if shutdown || q.take(key) {
 			return key, shutdown
 		}
 	}
@@ -193,7 +192,7 @@ func (q *queue[T]) Get() (key T, shutdown bool) {
 func (q *queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	for {
 		key, err = q.ExtendedRateLimiting.GetContext(ctx)
-		if err != nil || q.take(key, q.priorityOf) {
+		if err != nil || q.take(key) {
 			return key, err
 		}
 	}
@@ -202,7 +201,7 @@ func (q *queue[T]) GetContext(ctx context.Context) (key T, err error) {
 func (q *queue[T]) Next(ctx context.Context) (workqueue.HandOut[T], error) {
 	for {
 		h, err := q.ExtendedRateLimiting.Next(ctx)
-		if err != nil || q.take(h.Key, func(T) int { return h.Priority }) {
+		if err != nil || q.take(h.Key) {
 			if q.wasAside.Load() {
 				h.AddedAt, h.HasCauses = q.earlierAdd(h.Key, h.AddedAt), !q.Causes(h.Key).IsZero()
 			}
@@ -212,7 +211,7 @@ func (q *queue[T]) Next(ctx context.Context) (workqueue.HandOut[T], error) {
 }
 
 // take reports whether a key that came out of the queue below may be handed out. If not, it has called Done.
-func (q *queue[T]) take(key T, priorityOf func(T) int) bool {
+func (q *queue[T]) take(key T) bool {
 	slot, token := q.locate(key)
 	for {
 		q.cells[slot].put(token)
@@ -228,7 +227,7 @@ func (q *queue[T]) take(key T, priorityOf func(T) int) bool {
 			q.ofOthers.Add(1)
 			q.Forget(key)
 			q.forgetAside(key)
-		} else if !q.keepAside(slot, key, priorityOf(key)) {
+		} else if !q.keepAside(slot, key) {
 			continue
 		}
 		q.ExtendedRateLimiting.Done(key)
@@ -281,67 +280,4 @@ func (c checked[T]) PriorityOf(key T) int {
 		return k.priority
 	}
 	return c.Operable.PriorityOf(key)
-}
-
-// OptsQueue is a queue whose adds have options of type O, as the PriorityQueue of controller-runtime.
-type OptsQueue[T comparable, O any] interface {
-	workqueue.TypedRateLimitingInterface[T]
-	AddWithOpts(o O, keys ...T)
-	GetWithPriority() (key T, priority int, shutdown bool)
-}
-
-// NewOptsQueue is [NewQueue] for a queue with the interface of controller-runtime's PriorityQueue, and
-// returns one. The function opts returns the options to add a key with a priority. In controller.Options:
-//
-//	inner := priorityqueue.New(name, func(o *priorityqueue.Opts[request]) { o.RateLimiter = limiter })
-//	return sharding.NewOptsQueue(inner, member, config, func(priority int) priorityqueue.AddOpts {
-//		return priorityqueue.AddOpts{Priority: &priority}
-//	})
-func NewOptsQueue[T comparable, O any](inner OptsQueue[T, O], member *Member, config QueueConfig[T], opts func(priority int) O) interface {
-	Queue[T]
-	OptsQueue[T, O]
-} {
-	q := &optsQueue[T, O]{newQueue(inner, member, config), inner}
-	q.add = func(key T, priority int) { inner.AddWithOpts(opts(priority), key) }
-	if err := member.register(q); err != nil {
-		panic(err)
-	}
-	if q.operable != nil {
-		return &operableOptsQueue[T, O]{q, checked[T]{q.operable, q.queue}}
-	}
-	return q
-}
-
-// operableOptsQueue is an optsQueue over an Operable one.
-type operableOptsQueue[T comparable, O any] struct {
-	*optsQueue[T, O]
-	checked[T]
-}
-
-func (q *operableOptsQueue[T, O]) Below() any { return q.queue.Below() }
-
-type optsQueue[T comparable, O any] struct {
-	*queue[T]
-	inner OptsQueue[T, O]
-}
-
-// AddWithOpts adds those keys whose slots the member holds.
-func (q *optsQueue[T, O]) AddWithOpts(o O, keys ...T) {
-	for _, key := range keys {
-		if q.mayAdd(key) {
-			q.inner.AddWithOpts(o, key)
-		}
-	}
-}
-
-// Get is GetWithPriority: a key that is kept aside must come back with its priority. (GetContext of a queue
-// that is not of this project knows none.)
-func (q *optsQueue[T, O]) Get() (key T, shutdown bool) {
-	key, _, shutdown = q.GetWithPriority()
-	return key, shutdown
-}
-
-func (q *optsQueue[T, O]) GetWithPriority() (key T, priority int, shutdown bool) {
-	h, err := q.Next(context.Background())
-	return h.Key, h.Priority, err != nil
 }

@@ -57,10 +57,10 @@ func rootQueue[T comparable](c workqueuetest.Config[T]) workqueue.TypedRateLimit
 func TestConformance(t *testing.T) {
 	workqueuetest.Suite{
 		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
-			return NewQueue(rootQueue(c), holdingAll(16), QueueConfig[string]{Keys: noKeys[string]})
+			return mustQueue(rootQueue(c), holdingAll(16), QueueConfig[string]{Keys: noKeys[string]})
 		},
 		NewAny: func(c workqueuetest.Config[any]) workqueue.TypedInterface[any] {
-			return NewQueue(rootQueue(c), holdingAll(16), QueueConfig[any]{Keys: noKeys[any],
+			return mustQueue(rootQueue(c), holdingAll(16), QueueConfig[any]{Keys: noKeys[any],
 				Hash: func(any) uint64 { return 7 }})
 		},
 		Check: allDone,
@@ -74,11 +74,11 @@ func TestPriorityConformance(t *testing.T) {
 			inner := priorityqueue.New(priorityqueue.Config[string]{
 				Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock, RateLimiter: c.RateLimiter,
 			})
-			return NewQueue(inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string], Hash: HashString})
+			return mustQueue(inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string], Hash: HashString})
 		},
 		NewAny: func(c workqueuetest.Config[any]) workqueue.TypedInterface[any] {
 			inner := priorityqueue.New(priorityqueue.Config[any]{Clock: c.Clock, RateLimiter: c.RateLimiter})
-			return NewQueue(inner, holdingAll(1), QueueConfig[any]{Keys: noKeys[any],
+			return mustQueue(inner, holdingAll(1), QueueConfig[any]{Keys: noKeys[any],
 				Hash: func(any) uint64 { return 7 }})
 		},
 		Check:         allDone,
@@ -114,7 +114,7 @@ func TestWrapperKeepsInterfaces(t *testing.T) {
 			workqueue.TypedRateLimitingInterface[string]
 		}{workqueue.NewTypedRateLimitingQueue[string](nil)},
 	} {
-		q := NewQueue(inner, holdingAll(1), config)
+		q := mustQueue(inner, holdingAll(1), config)
 		workqueuetest.Wraps(t, workqueue.TypedInterface[string](q), workqueue.TypedInterface[string](inner))
 		if _, ok := q.(leasing.Leaser[string]); !ok {
 			t.Errorf("%T is no Leaser", q)
@@ -129,7 +129,7 @@ func TestRetryAfterBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
 		inner := workqueue.NewTypedRateLimitingQueue(limiter)
-		q := NewQueue(inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string]})
 		calls := 0
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()

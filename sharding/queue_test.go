@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"testing"
 	"testing/synctest"
@@ -12,48 +11,6 @@ import (
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
-
-// optsOnly is a queue with the interface of controller-runtime's PriorityQueue and no other method.
-type optsOnly struct {
-	OptsQueue[string, priorityqueue.AddOpts]
-}
-
-// A key that was kept aside comes back with its priority, whichever method had handed it out.
-func TestKeysAsideKeepTheirPriority(t *testing.T) {
-	for name, get := range map[string]func(q Queue[string]){
-		"GetWithPriority": func(q Queue[string]) { q.(OptsQueue[string, priorityqueue.AddOpts]).GetWithPriority() },
-		"Get":             func(q Queue[string]) { q.Get() },
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			m := holdingAll(1)
-			inner := optsOnly{priorityqueue.New(priorityqueue.Config[string]{})}
-			q := NewOptsQueue(inner, m, QueueConfig[string]{Keys: noKeys[string]},
-				func(p int) (o priorityqueue.AddOpts) {
-					o.Priority = p
-					return o
-				})
-			q.AddWithOpts(priorityqueue.AddOpts{Priority: -100}, "low")
-			q.AddWithOpts(priorityqueue.AddOpts{Priority: 7}, "high")
-			m.setState(0, stopping)
-			ended := make(chan struct{})
-			go func() { get(q); close(ended) }() // It keeps both aside, waits, and gets the first of them.
-			synctest.Wait()
-			m.setState(0, held)
-			q.AddWithOpts(priorityqueue.AddOpts{}, "middle")
-			<-ended
-			q.Done("middle")
-			(*m.queues.Load())[0].noLongerStopping([]int{0})
-			for _, want := range []string{"high 7", "low -100"} {
-				key, priority, _ := q.GetWithPriority()
-				if got := fmt.Sprint(key, " ", priority); got != want {
-					t.Errorf("%s: %s, want %s", name, got, want)
-				}
-				q.Done(key)
-			}
-			q.ShutDown()
-		})
-	}
-}
 
 // readsStats is a provider whose queues keep times, and which makes no metrics.
 type readsStats struct{ workqueue.MetricsProvider }
@@ -66,7 +23,7 @@ func TestAddedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, provider := range []workqueue.MetricsProvider{readsStats{}, nil} {
 			inner := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
-			q := NewQueue[string](inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string]})
+			q := mustQueue[string](inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string]})
 			q.Add("a")
 			time.Sleep(time.Second)
 			q.Get()
@@ -106,7 +63,7 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 		defer inner.ShutDown()
-		q := NewQueue(inner, m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string],
+		q := mustQueue(inner, m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string],
 			error) {
 			return nil, nil
 		}})

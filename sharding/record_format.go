@@ -140,7 +140,7 @@ type memberData struct {
 	Sequence int64 `json:"sequence"`
 	// Lease is how long the member lives after a write, in nanoseconds.
 	Lease int64 `json:"lease"`
-	// Slots is how many slots the group has. Hashes has the fingerprint of each queue's hash, by its name.
+	// Slots is how many slots the group has. Hashes names each queue's hash, by its name.
 	Slots  int               `json:"slots"`
 	Hashes map[string]string `json:"hashes,omitempty"`
 	// Table is the last table that the member has seen and can use. It holds slots by no other.

@@ -39,7 +39,7 @@ func TestRestoredBackup(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			c := mustJoin(t, store, Config{Name: "c", Slots: 6})
 			expectQueues(a, "")
-			q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: listOf("0", "1", "2", "3", "4", "5", "6", "7", "8")})
+			q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: listOf("0", "1", "2", "3", "4", "5", "6", "7", "8")})
 			time.Sleep(5 * time.Second)
 			wantHeld(t, 2, 2, 2)(a, b, c)
 			key, _ := q.Get()
@@ -155,7 +155,7 @@ func TestQueueOfEndedMember(t *testing.T) {
 		setData(server, "g-table", old.Data)
 		time.Sleep(10 * time.Second)
 		expectQueues(a, "")
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		synctest.Wait()
 		if _, shutdown := q.Get(); !shutdown {
 			t.Error("FAILURE: a queue of a member that has ended hands out keys")

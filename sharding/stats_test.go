@@ -49,7 +49,7 @@ func TestFacts(t *testing.T) {
 		a := mustJoin(t, store, Config{Name: "a", Slots: 4, HandoverTimeout: 4 * time.Second,
 			newID: func(name string) string { return name }})
 		time.Sleep(time.Second)
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
 			Hash: func(string) uint64 { return 1<<64 - 1 }})
 		q.Add("stuck")
 		if key, _ := q.Get(); key != "stuck" {
@@ -126,7 +126,7 @@ func TestFactsOfMemberThatIsCutOff(t *testing.T) {
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 4, newID: name})
 		mustJoin(t, store, Config{Name: "b", Slots: 4, newID: name})
 		time.Sleep(5 * time.Second)
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		wantFacts(t, q, "Slots of b: 2", "Group: g, 2 members")
 		ofA.away.Store(true)
 		began := time.Now()
@@ -162,7 +162,7 @@ func TestMemberWithoutQueueSaysSo(t *testing.T) {
 		if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "lacks a queue") {
 			t.Error(log.String())
 		}
-		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(newRoot(), m, QueueConfig[string]{Keys: noKeys[string]})
 		if st := m.Stats(); st.Err != nil || st.Queues != 1 {
 			t.Errorf("%+v", st)
 		}
@@ -190,7 +190,7 @@ func TestListingThatHangsIsVisible(t *testing.T) {
 		m := mustJoin(t, Memory(), Config{Slots: 8})
 		time.Sleep(time.Second)
 		answer := make(chan error)
-		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string],
+		q := mustQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string],
 			error) {
 			return nil, <-answer
 		}})
@@ -273,7 +273,7 @@ func TestCauses(t *testing.T) {
 		}{newRoot()},
 	} {
 		m := holdingAll(1)
-		q := NewQueue(inner, m, QueueConfig[string]{Keys: noKeys[string]})
+		q := mustQueue(inner, m, QueueConfig[string]{Keys: noKeys[string]})
 		priority := 0
 		if name == "low priority" {
 			priority = -100

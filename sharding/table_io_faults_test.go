@@ -237,7 +237,7 @@ func TestSlotThatComesBackWhileItMovesIsListed(t *testing.T) {
 		time.Sleep(time.Second)
 		keys := []string{"stuck"}
 		// All keys are in the slot that is to move.
-		q := NewQueue(newRoot(), a, QueueConfig[string]{
+		q := mustQueue(newRoot(), a, QueueConfig[string]{
 			Hash: func(string) uint64 { return 1 << 63 },
 			Keys: func(context.Context) (iter.Seq[string], error) { return slices.Values(keys), nil },
 		})

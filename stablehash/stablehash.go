@@ -89,7 +89,10 @@ type leaf struct {
 }
 
 // Hasher computes the hash of keys of one type.
-type Hasher[T comparable] struct{ leaves []leaf }
+type Hasher[T comparable] struct {
+	leaves []leaf
+	isPath bool // see NewPath
+}
 
 // New returns the Hasher for keys that are strings, numbers, booleans, or structs and arrays of such. It
 // returns an error for others: they have no value that other processes could know (pointers, channels), or
@@ -99,7 +102,36 @@ func New[T comparable]() (Hasher[T], error) {
 	return Hasher[T]{leaves: leaves}, err
 }
 
+// NewPath returns the Hasher for keys that are a Namespace and a Name, perhaps in structs of one field, such as
+// types.NamespacedName and reconcile.Request. The hash is that of the string "namespace/name", or of the name alone
+// if there is no namespace: so client-go's caches name objects. It returns false for other types.
+func NewPath[T comparable]() (Hasher[T], bool) {
+	t := reflect.TypeFor[T]()
+	for t.Kind() == reflect.Struct && t.NumField() == 1 {
+		t = t.Field(0).Type
+	}
+	if t.Kind() != reflect.Struct || !t.ConvertibleTo(reflect.TypeFor[struct{ Namespace, Name string }]()) {
+		return Hasher[T]{}, false
+	}
+	leaves, err := leavesOf(reflect.TypeFor[T](), 0, nil)
+	return Hasher[T]{leaves, true}, err == nil
+}
+
+func (f *Hasher[T]) hashPath(key *T) uint64 {
+	namespace := *(*string)(unsafe.Add(unsafe.Pointer(key), f.leaves[0].offset))
+	name := *(*string)(unsafe.Add(unsafe.Pointer(key), f.leaves[1].offset))
+	if namespace == "" {
+		return String(name)
+	}
+	path := append(make([]byte, 0, 128), namespace...)
+	path = append(append(path, '/'), name...)
+	return String(unsafe.String(unsafe.SliceData(path), len(path)))
+}
+
 func (f *Hasher[T]) Hash(key T) uint64 {
+	if f.isPath {
+		return f.hashPath(&key)
+	}
 	h := uint64(start)
 	for _, l := range f.leaves {
 		p := unsafe.Add(unsafe.Pointer(&key), l.offset)

@@ -7,7 +7,7 @@
 # docs/project/releasing.md explains the three commits that it makes.
 set -euo pipefail
 # Each module comes after those that it requires. Others are not published.
-published=(. debug controllerruntime handlertest otel redisqueue sharding cmd/swap cmd/queuevet examples)
+published=(. debug sharding controllerruntime handlertest otel redisqueue cmd/swap cmd/queuevet examples)
 path=github.com/keyedqueue/workqueue
 export GOWORK=off
 fail() { printf '%s\n' "$*" >&2; exit 1; }

@@ -67,7 +67,7 @@ func control(ctx context.Context, client kubernetes.Interface, store sharding.St
 	}
 	registry := prometheus.NewRegistry()
 	provider := prom.NewProvider(registry, prom.Options{})
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueueWithConfig(
+	queue, err := sharding.NewQueue(workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
 		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "configmaps", MetricsProvider: provider},
 	), member, sharding.QueueConfig[cache.ObjectName]{
@@ -79,6 +79,9 @@ func control(ctx context.Context, client kubernetes.Interface, store sharding.St
 			return slices.Values(keys), nil
 		},
 	})
+	if err != nil {
+		return err
+	}
 	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"configmaps": queue}))
 	// Every replica adds all keys. The queue drops those of the others.
 	enqueue := func(object any) {

@@ -159,7 +159,7 @@ func (c *cluster) join(ctx context.Context, r *replica) (err error) {
 	}
 	inner := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](
 		50*time.Millisecond, time.Second))
-	r.queue = sharding.NewQueue(inner, r.member, sharding.QueueConfig[int]{
+	r.queue, err = sharding.NewQueue(inner, r.member, sharding.QueueConfig[int]{
 		Keys: func(context.Context) (iter.Seq[int], error) {
 			var keys []int
 			for i := range slots {
@@ -168,8 +168,11 @@ func (c *cluster) join(ctx context.Context, r *replica) (err error) {
 			return slices.Values(keys), nil
 		},
 		// So that site i is the one of slot i. Real programs do without.
-		Hash: func(key int) uint64 { return uint64(key) << 58 },
+		Hash: func(key int) uint64 { return uint64(key) << 58 }, HashVersion: "site",
 	})
+	if err != nil {
+		return err
+	}
 	var working context.Context
 	working, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.runs.Store(true)

@@ -106,9 +106,12 @@ func exportedBySharding(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(
+	queue, err := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(
 		workqueue.DefaultTypedControllerRateLimiter[string]()), member,
 		sharding.QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"q": queue}))
 	families, err := registry.Gather()

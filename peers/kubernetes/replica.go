@@ -107,7 +107,7 @@ func (r *shardedReplica) runInformer(ctx context.Context) error {
 	if err := r.join(ctx); err != nil {
 		return err
 	}
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(
+	queue, err := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(
 		workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
 		r.member, sharding.QueueConfig[cache.ObjectName]{
 			Keys: func(context.Context) (iter.Seq[cache.ObjectName], error) {
@@ -118,12 +118,15 @@ func (r *shardedReplica) runInformer(ctx context.Context) error {
 				return slices.Values(keys), nil
 			},
 		})
+	if err != nil {
+		return err
+	}
 	enqueue := func(object any) {
 		if key, err := cache.DeletionHandlingObjectToName(object); err == nil {
 			queue.Add(key)
 		}
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: enqueue, UpdateFunc: func(_, object any) { enqueue(object) }, DeleteFunc: enqueue,
 	})
 	if err != nil {

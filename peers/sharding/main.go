@@ -74,7 +74,10 @@ func run(n, keys, workers int, wait time.Duration) (rate float64, shares []int64
 			return 0, nil, err
 		}
 		inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-		queues[i] = sharding.NewQueue(inner, members[i], sharding.QueueConfig[string]{Keys: list})
+		queues[i], err = sharding.NewQueue(inner, members[i], sharding.QueueConfig[string]{Keys: list})
+		if err != nil {
+			return 0, nil, err
+		}
 	}
 	for !even(members) {
 		if ctx.Err() != nil {

@@ -104,10 +104,12 @@ func shards(t *testing.T, name string, s *server, c *connection) running {
 		t.Fatal(err)
 	}
 	inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-	q := sharding.NewQueue(inner, m, sharding.QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string],
-		error) {
-		return nil, nil
-	}})
+	q, err := sharding.NewQueue(inner, m, sharding.QueueConfig[string]{
+		Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return running{q.Holds, func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()

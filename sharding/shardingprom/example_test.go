@@ -22,10 +22,13 @@ func ExampleNewCollector() {
 		log.Fatal(err)
 	}
 	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member,
+	queue, err := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member,
 		sharding.QueueConfig[string]{
 			Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil },
 		})
+	if err != nil {
+		log.Fatal(err)
+	}
 	registry := prometheus.NewRegistry() // On controller-runtime: metrics.Registry.
 	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"websites": queue}))
 

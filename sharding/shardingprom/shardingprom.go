@@ -21,25 +21,26 @@ type Queue interface {
 	Unlisted() (slots int, age time.Duration)
 }
 
-type collector struct {
+// Collector collects the metrics of a member and its queues.
+type Collector struct {
 	member *sharding.Member
 	queues map[string]Queue
 }
 
 // NewCollector returns a collector of the member's metrics, and of those of its queues, whose names it gives
 // to the label name. The queues may be nil. It keeps the member and the queues. It panics if member is nil.
-func NewCollector(member *sharding.Member, queues map[string]Queue) prometheus.Collector {
+func NewCollector(member *sharding.Member, queues map[string]Queue) *Collector {
 	if member == nil {
 		panic("shardingprom: the member is nil: make the collector after sharding.Join has returned one")
 	}
-	return &collector{member, maps.Clone(queues)}
+	return &Collector{member, maps.Clone(queues)}
 }
 
 // Describe implements [prometheus.Collector].
-func (c *collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
+func (c *Collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
 
 // Collect implements [prometheus.Collector].
-func (c *collector) Collect(metrics chan<- prometheus.Metric) {
+func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	s := c.member.Stats()
 	send := func(kind prometheus.ValueType, value float64, name, help string, queue ...string) {

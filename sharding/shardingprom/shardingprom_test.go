@@ -50,8 +50,7 @@ func TestCollector(t *testing.T) {
 			}
 		}
 		a := join("a")
-		queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), a,
-			sharding.QueueConfig[int]{Keys: func(context.Context) (iter.Seq[int], error) { return nil, nil }})
+		queue := newQueue(t, a, noKeys)
 		defer queue.ShutDown()
 		time.Sleep(2 * time.Second) // until the slots are here and the keys are listed
 		registry := prometheus.NewPedanticRegistry()
@@ -71,8 +70,7 @@ func TestCollector(t *testing.T) {
 			"keys_of_others_total": 0,
 		})
 		b := join("b")
-		queueOfB := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), b,
-			sharding.QueueConfig[int]{Keys: func(context.Context) (iter.Seq[int], error) { return nil, nil }})
+		queueOfB := newQueue(t, b, noKeys)
 		defer queueOfB.ShutDown()
 		time.Sleep(5 * time.Second)
 		others := 0
@@ -90,6 +88,19 @@ func TestCollector(t *testing.T) {
 		leave(a)
 		want(map[string]float64{"in_touch": 0, "slots_held": 0})
 	})
+}
+
+func noKeys(context.Context) (iter.Seq[int], error) { return nil, nil }
+
+func newQueue(t *testing.T, m *sharding.Member,
+	keys func(context.Context) (iter.Seq[int], error)) sharding.Queue[int] {
+	t.Helper()
+	inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
+	q, err := sharding.NewQueue(inner, m, sharding.QueueConfig[int]{Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
 }
 
 // A listing that hangs, and a member that has no queue, and so no slots, are in the metrics. Such a member is in touch.
@@ -110,8 +121,10 @@ func TestTroubleIsVisible(t *testing.T) {
 		if got["workqueue_sharding_queues"] != 0 || got["workqueue_sharding_slots_held"] != 0 || got["workqueue_sharding_in_touch"] != 1 {
 			t.Error(got)
 		}
-		queues["numbers"] = sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), m,
-			sharding.QueueConfig[int]{Keys: func(ctx context.Context) (iter.Seq[int], error) { <-ctx.Done(); return nil, ctx.Err() }})
+		queues["numbers"] = newQueue(t, m, func(ctx context.Context) (iter.Seq[int], error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
 		time.Sleep(time.Minute)
 		got = gather()
 		if got["workqueue_sharding_queues"] != 1 || got["workqueue_sharding_unlisted_slots"] != 256 || got["workqueue_sharding_unlisted_seconds"] < 55 {

@@ -88,7 +88,7 @@ var rules = []rule{
 		{"slots.go", "from == absent || s.stop.keysNotListed", "from == absent"},
 	}},
 	{"keys that were held back are forgotten when the slot stays", []change{
-		{"queue.go", "isHeld := q.member.state(slot) != absent", "isHeld := false"},
+		{"aside.go", "isHeld := q.member.state(slot) != absent", "isHeld := false"},
 	}},
 	{"shares may differ by two", []change{
 		{"plan.go", "if i < extra {", "if i < extra && i != 1 || i == len(order)-1 && extra > 1 {"},
@@ -175,7 +175,7 @@ var rules = []rule{
 		{"hash.go", "ok && other != hash", "ok && other != hash && false"},
 	}},
 	{"names have another hash than paths", []change{
-		{"hash.go", "case !f.isName:", "case true:"},
+		{"hash.go", "stablehash.NewPath[T](); ok {", "stablehash.NewPath[T](); false && ok {"},
 	}},
 	{"a member that lacks one of several queues takes slots", []change{
 		{"member_queues.go", "if len(m.lackingLocked()) > 0 {", "if false {"},

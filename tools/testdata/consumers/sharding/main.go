@@ -19,9 +19,12 @@ func main() {
 		log.Fatal(err)
 	}
 	inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-	queue := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{
+	queue, err := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{
 		Keys: func(context.Context) (iter.Seq[string], error) { return slices.Values([]string{"sharding"}), nil },
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	key, _ := queue.Get()
 	fmt.Println(key)
 	queue.Done(key)
