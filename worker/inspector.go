@@ -43,6 +43,9 @@ type Inspector struct {
 	Cancel  func(key any) bool
 	Forget  func(key any)
 	Release func(key any) bool
+	// Pause and Resume are those of the pool. They are nil for a [Tracker], which starts no calls itself.
+	Pause  func(d time.Duration)
+	Resume func()
 }
 
 // Inspector returns an Inspector of the tracker.

@@ -46,6 +46,7 @@ type Pool[T comparable] struct {
 		// target is how many workers are wanted. From the first growLocked until the pool is to end, there are as
 		// many, and in addition surplus ones that still have a key.
 		target     int
+		pause      poolPause
 		readySince time.Time // when Options.Ready was called that has not returned, or zero
 		workers    []*worker[T]
 
@@ -186,7 +187,7 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
-	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
+	for len(p.mu.workers) < p.wantedLocked() && p.mu.phase < phaseFinishing {
 		w := &worker[T]{getting: true}
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
@@ -232,7 +233,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 		t.mu.dones++
 	}
 	w.call, w.idle, w.getting, w.donesBefore = nil, false, true, t.mu.dones
-	if surplus := len(p.mu.workers) > p.mu.target; surplus || !p.mayStartLocked() {
+	if surplus := len(p.mu.workers) > p.wantedLocked(); surplus || !p.mayStartLocked() {
 		i := slices.Index(p.mu.workers, w)
 		p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
 		t.wakeLocked() // The others ask the queue again, in place of w.
@@ -264,7 +265,7 @@ func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
 	next := p.tracker.nextDoneLocked()
 	w.idle = !mustAsk
 	p.tracker.mu.Unlock()
-	ends := isOthersIdle && !mustAsk && !anyHold && p.mu.target > 0 // A paused pool does not end: see SetWorkers.
+	ends := isOthersIdle && !mustAsk && !anyHold && p.wantedLocked() > 0 // A paused pool does not end: see SetWorkers.
 	if ends {
 		p.moveOnLocked(phaseFinishing)
 	}
@@ -300,11 +301,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 		return nil
 	}
 	p.growLocked()
-	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, busy ones after their key.
-		p.mu.cancelGet()
-		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
-	}
+	p.dismissLocked()
 	return nil
 }
 
@@ -369,4 +366,8 @@ func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
 func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
 
 // Inspector shows the pool to tools that do not know the type of its keys.
-func (p *Pool[T]) Inspector() Inspector { return p.tracker.Inspector() }
+func (p *Pool[T]) Inspector() Inspector {
+	i := p.tracker.Inspector()
+	i.Pause, i.Resume = p.Pause, p.Resume
+	return i
+}

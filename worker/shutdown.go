@@ -65,6 +65,9 @@ func (p *Pool[T]) endStartIfDue() {
 func (p *Pool[T]) moveOnLocked(to phase) {
 	if to > p.mu.phase {
 		p.mu.phase = to
+		if p.mu.pause.on {
+			p.resumeLocked()
+		}
 		p.signal()
 	}
 }

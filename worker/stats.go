@@ -20,6 +20,10 @@ type Stats struct {
 	Wanted int `json:"wanted"`
 	// Living is the number of workers that exist. After Run they are those whose handlers were left behind.
 	Living int `json:"living"`
+	// Paused reports that [Pool.Pause] keeps the pool from starting keys, until PausedUntil or, if that is zero,
+	// until Resume. Of a sum, whether one of the pools is paused, and when the last of them resumes.
+	Paused      bool      `json:"paused,omitempty"`
+	PausedUntil time.Time `json:"paused_until,omitzero"`
 	// Busy is the number of workers that handle a key.
 	Busy int `json:"busy"`
 	// StartLimited reports that keys are queued, and Options.StartLimit keeps them from being handled.
@@ -100,6 +104,8 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Living += t.Living
 	s.Busy += t.Busy
 	s.Stuck += t.Stuck
+	s.PausedUntil = endOfPauses(s, t)
+	s.Paused = s.Paused || t.Paused
 	s.StartLimited = s.StartLimited || t.StartLimited
 	s.LongestRunning = max(s.LongestRunning, t.LongestRunning)
 	s.UnfinishedWork += t.UnfinishedWork
@@ -129,6 +135,17 @@ func (s Stats) Plus(t Stats) Stats {
 	s.ListsFailed += t.ListsFailed
 	s.Ended = s.Ended && t.Ended
 	return s
+}
+
+// endOfPauses returns when the last pause of s and t ends: zero if one has no end, or there is none.
+func endOfPauses(s, t Stats) time.Time {
+	switch {
+	case !s.Paused:
+		return t.PausedUntil
+	case t.Paused && (t.PausedUntil.IsZero() || t.PausedUntil.After(s.PausedUntil) && !s.PausedUntil.IsZero()):
+		return t.PausedUntil
+	}
+	return s.PausedUntil
 }
 
 // Stats returns the numbers of the calls. A tracker does not know the workers: Wanted and Living are the
@@ -225,6 +242,7 @@ func (p *Pool[T]) readStats() Stats {
 	s := p.tracker.callStats(now)
 	s.Living = len(p.mu.workers)
 	s.StartLimited = p.waitsForToken.Load()
+	s.Paused, s.PausedUntil = p.mu.pause.on, p.mu.pause.until
 	s.Ended = p.mu.phase == phaseReturned && s.Living == 0
 	if p.mu.phase < phaseReturned {
 		s.Wanted = p.mu.target
