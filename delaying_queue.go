@@ -183,15 +183,15 @@ func (d *delays[T]) dropRetry(item T, h keytable.Hash) (wake bool) {
 
 // moveDue adds some of the keys that are due to the queue below, and returns when to look again, if ever.
 func (d *delays[T]) moveDue() (until time.Duration, ok bool) {
-	due, until, ok := d.takeDue()
+	due, retries, until, ok := d.takeDue()
 	if len(due) > 0 {
-		d.addDue(due)
+		d.addDue(due, retries)
 	}
 	return until, ok
 }
 
 // takeDue moves up to maxBatch due keys from the heap to moving, and returns them.
-func (d *delays[T]) takeDue() (due []keytable.Hashed[T], until time.Duration, ok bool) {
+func (d *delays[T]) takeDue() (due []keytable.Hashed[T], retries batchSet, until time.Duration, ok bool) {
 	if d.below.ShuttingDown() {
 		// The queue below may have been shut down without this one.
 		d.logDropped(d.stopWaiting())
@@ -200,7 +200,7 @@ func (d *delays[T]) takeDue() (due []keytable.Hashed[T], until time.Duration, ok
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.mu.moving)
-	d.mu.moving = d.mu.waiting.popDue(now, d.mu.moving[:0])
+	d.mu.moving, retries = d.mu.waiting.popDue(now, d.mu.moving[:0])
 	next := d.mu.waiting.next()
 	if len(d.mu.moving) > 0 {
 		next = now // There may be more.
@@ -208,16 +208,16 @@ func (d *delays[T]) takeDue() (due []keytable.Hashed[T], until time.Duration, ok
 	if until, ok = d.loop.PlanLocked(now, next); !ok {
 		d.mu.moving = nil
 	}
-	return d.mu.moving, until, ok
+	return d.mu.moving, retries, until, ok
 }
 
 // addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped.
 // (A foreign queue that is shut down during an Add drops that key uncounted.)
-func (d *delays[T]) addDue(keys []keytable.Hashed[T]) {
+func (d *delays[T]) addDue(keys []keytable.Hashed[T], retries batchSet) {
 	// Our own layer 1 takes a batch under one lock. It is no interface: a user's queue that embeds ours would
 	// have the method too, and its own Add would be bypassed.
 	if below, ok := d.below.(*Typed[T]); ok {
-		keys = keys[below.addDue(keys):]
+		keys = keys[below.addDue(keys, retries):]
 	}
 	for len(keys) > 0 && !d.below.ShuttingDown() {
 		d.below.Add(keys[0].Key)

@@ -68,8 +68,9 @@ func (h *dueHeap[T]) next() time.Duration {
 	return time.Duration(h.order.First().Rank)
 }
 
-// popDue takes out up to maxBatch keys that are due at now, and appends them to keys, the earliest first.
-func (h *dueHeap[T]) popDue(now time.Duration, keys []keytable.Hashed[T]) []keytable.Hashed[T] {
+// popDue takes out up to maxBatch keys that are due at now, and appends them to keys, the earliest first. It
+// returns those that only failures have put in as well.
+func (h *dueHeap[T]) popDue(now time.Duration, keys []keytable.Hashed[T]) (_ []keytable.Hashed[T], retries batchSet) {
 	var slots [maxBatch]keytable.Slot
 	n := 0
 	for n < len(slots) && h.next() <= now {
@@ -77,13 +78,21 @@ func (h *dueHeap[T]) popDue(now time.Duration, keys []keytable.Hashed[T]) []keyt
 		n++
 	}
 	h.keys.Preload(slots[:n])
-	for _, s := range slots[:n] {
+	for i, s := range slots[:n] {
 		k := h.keys.At(s)
+		if k.Value.onlyRetry {
+			retries |= 1 << i
+		}
 		keys = append(keys, keytable.Hashed[T]{Hash: k.Hash(), Key: k.Key})
 		h.deleteKey(s)
 	}
-	return keys
+	return keys, retries
 }
+
+// batchSet is a set of keys of a batch: bit i is that of the i-th key. A batch has maxBatch keys, as a uint64 bits.
+type batchSet uint64
+
+func (b batchSet) has(i int) bool { return b>>i&1 != 0 }
 
 // clear takes out all keys and returns how many there were. It takes constant time.
 func (h *dueHeap[T]) clear() int {

@@ -172,14 +172,16 @@ func (q *Typed[T]) Add(item T) {
 	q.addLocked(h, item, false)
 }
 
-// addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down.
-func (q *Typed[T]) addDue(keys []keytable.Hashed[T]) (added int) {
+// addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down. A retry
+// of a key that an event has brought early, and that a worker holds, interrupts nobody: a handler that answers
+// interruptions by errors would be interrupted by each of its own retries.
+func (q *Typed[T]) addDue(keys []keytable.Hashed[T], retries batchSet) (added int) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.mu.WakeAnother()
 	q.mu.keys.PreloadKeys(keys)
 	for added < len(keys) {
-		if _, k := q.addLocked(keys[added].Hash, keys[added].Key, false); k == nil {
+		if _, k := q.addLocked(keys[added].Hash, keys[added].Key, retries.has(added)); k == nil {
 			break
 		}
 		added++

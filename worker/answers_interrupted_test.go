@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -321,5 +322,33 @@ func TestLoopingKeyIsRemoved(t *testing.T) {
 			t.Errorf("Looping %d, want 1", n)
 		}
 		r.end()
+	})
+}
+
+// A handler that answers each interruption by an error of its own is interrupted by events alone: not by the
+// retries of its failures, which come due while an event's call is running.
+func TestRetriesDoNotInterrupt(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		var interruptions atomic.Int64
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			until, cancel := context.WithTimeout(worker.CallOf(ctx).UntilAdded(), time.Hour)
+			defer cancel()
+			<-until.Done()
+			if context.Cause(until) == worker.ErrAdded {
+				interruptions.Add(1)
+			}
+			return errBroken
+		}, options{}))
+		const events = 100
+		for range events {
+			q.Add("a")
+			time.Sleep(time.Minute)
+		}
+		if n := interruptions.Load(); n > events {
+			t.Errorf("%d interruptions by %d events", n, events)
+		}
+		r.cancel()
+		<-r.result
 	})
 }

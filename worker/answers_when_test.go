@@ -189,7 +189,6 @@ func TestRetryAfter(t *testing.T) {
 		for kind, newQueue := range map[string]func() stringQueue{
 			"root":     func() stringQueue { return newQueue() },
 			"priority": func() stringQueue { return newPriorityQueue(priorityqueue.Config[string]{}) },
-			"plain":    func() stringQueue { return plain{newQueue()} },
 		} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -207,9 +206,6 @@ func TestRetryAfter(t *testing.T) {
 					r := run(t, p)
 					r.after(time.Minute)
 					want := []string{"0s 1", "3s 2", "6s 3", "10s 4"} // The limiter's delays are 1, 2 and 4 s.
-					if kind == "plain" {
-						want[3] = "9s 4"
-					}
 					equal(t, "calls", calls, want...)
 					if st := p.Stats(); st.Failed != 4 || st.GivenUp != 1 || st.Requeued != 0 {
 						t.Errorf("%+v", st)
@@ -385,25 +381,6 @@ func TestFailuresWithEventsMeanwhile(t *testing.T) {
 			t.Errorf("given up at attempt %d", gaveUp)
 		}
 		_ = r.end()
-	})
-}
-
-// RetryAfter counts over a queue like client-go's, whose limiter is not asked.
-func TestRetryAfterThenAnotherFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := plain{newQueue()}
-		var attempts []int
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
-			attempts = append(attempts, worker.CallOf(ctx).Attempt())
-			if len(attempts) <= 3 {
-				return worker.RetryAfter(errBroken, time.Second)
-			}
-			return errBroken
-		}, options{MaxRetries: 5}))
-		r.after(time.Minute)
-		equal(t, "attempts", attempts, 1, 2, 3, 4, 5, 6)
-		r.endCleanly()
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 // leasedQueue is a queue with leases.
 type leasedQueue struct {
 	leasing.UnimplementedLeaser[string]
-	stringQueue
+	extended
 	j      *journal
 	leased func(cancel context.CancelCauseFunc)
 }
@@ -43,13 +43,13 @@ func (q leasedQueue) Lease(ctx context.Context, key string) (context.Context, co
 	return ctx, func() { q.j.add("release " + key); cancel(nil) }
 }
 
-func (q leasedQueue) Add(key string) { q.j.add("add " + key); q.stringQueue.Add(key) }
+func (q leasedQueue) Add(key string) { q.j.add("add " + key); q.extended.Add(key) }
 
 func (q leasedQueue) AddAfter(key string, d time.Duration) {
 	q.j.add("add " + key)
-	q.stringQueue.AddAfter(key, d)
+	q.extended.AddAfter(key, d)
 }
-func (q leasedQueue) Done(key string) { q.j.add("done " + key); q.stringQueue.Done(key) }
+func (q leasedQueue) Done(key string) { q.j.add("done " + key); q.extended.Done(key) }
 
 // A handler's context is that of the key's lease, also with a HandlerTimeout, and ends when the lease is
 // lost. The lease is released before Done.
@@ -108,7 +108,7 @@ func testAnswerAfterTheLease(t *testing.T, answer error) {
 		q.Add("a")
 		r.after(2 * time.Second)
 		equal(t, "got", j.take(), "add a", "lease a", "release a", "done a")
-		if n := q.stringQueue.(extended).Failures("a").Count; n != 0 || p.Stats().Interrupted != 1 || len(p.Snapshot(9).Failing) != 0 {
+		if n := q.extended.Failures("a").Count; n != 0 || p.Stats().Interrupted != 1 || len(p.Snapshot(9).Failing) != 0 {
 			t.Errorf("%d failures, %+v", n, p.Snapshot(9))
 		}
 		if want := `level=WARN msg="The key's lease ended before the handler returned, its answer is ignored" key=a`; !strings.Contains(logs.String(), want) {
@@ -146,10 +146,9 @@ func TestLeaseOfKeyNotStarted(t *testing.T) {
 			r.after(time.Second)
 			_ = r.returned()
 			got := j.take()
-			// Run takes it out again.
 			equal(t, "got", slices.DeleteFunc(slices.Clone(got),
 				func(line string) bool { return line == "shut down" }),
-				"add a", "lease a", "add a", "release a", "done a", "done a")
+				"add a", "lease a", "add a", "release a", "done a")
 			if slices.Index(got, "shut down") < 3 {
 				t.Errorf("it was put back too late: %q", got)
 			}

@@ -210,19 +210,18 @@ func TestUntilAddedOfOthers(t *testing.T) {
 		t.Error("another context than the argument, outside of a call")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		for _, q := range []stringQueue{plain{newQueue()}, newQueue()} {
-			var kept context.Context
-			q.Add("a")
-			run(t, worker.New(q, func(ctx context.Context, _ string) error {
-				kept = ctx
-				if worker.CallOf(ctx).UntilAdded() == ctx {
-					t.Errorf("%T: the same context", q)
-				}
-				return nil
-			}, options{})).endCleanly()
-			if worker.CallOf(kept).UntilAdded() != kept {
-				t.Error("another context than the argument, after the call")
+		q := newQueue()
+		var kept context.Context
+		q.Add("a")
+		run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			kept = ctx
+			if worker.CallOf(ctx).UntilAdded() == ctx {
+				t.Errorf("%T: the same context", q)
 			}
+			return nil
+		}, options{})).endCleanly()
+		if worker.CallOf(kept).UntilAdded() != kept {
+			t.Error("another context than the argument, after the call")
 		}
 	})
 }

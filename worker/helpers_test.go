@@ -31,16 +31,11 @@ type stringQueue = workqueue.TypedRateLimitingInterface[string]
 // extended is a queue that is Extended. Fakes embed it and replace one method or two.
 type extended = workqueue.ExtendedRateLimiting[string]
 
-// plain hides that a queue is Extended.
+// plain is a queue with no methods but those of client-go's.
 type plain struct{ stringQueue }
 
-// stats returns those of the queue within, if q is plain.
-func stats(q stringQueue) workqueue.Stats {
-	if p, ok := q.(plain); ok {
-		q = p.stringQueue
-	}
-	return q.(workqueue.Extended[string]).Stats()
-}
+// stats returns those of q.
+func stats(q stringQueue) workqueue.Stats { return q.(extended).Stats() }
 
 // newQueue returns a queue whose keys come again after 1 s, 2 s, 4 s.
 func newQueue() extended {
@@ -51,15 +46,10 @@ func limitedQueue(limiter workqueue.TypedRateLimiter[string]) extended {
 	return workqueue.NewTypedRateLimitingQueue(limiter).(extended)
 }
 
-// inBubble runs a test in virtual time, over a queue that is Extended and over one that is not.
+// inBubble runs a test in virtual time.
 func inBubble(t *testing.T, test func(t *testing.T, q stringQueue)) {
 	t.Helper()
-	t.Run("queue=extended", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { test(t, newQueue()) })
-	})
-	t.Run("queue=plain", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { test(t, plain{newQueue()}) })
-	})
+	synctest.Test(t, func(t *testing.T) { test(t, newQueue()) })
 }
 
 // held returns how many keys of q were handed out and not Done.

@@ -21,7 +21,6 @@ func overHolding(t *testing.T, test func(t *testing.T, q stringQueue)) {
 	t.Helper()
 	for name, newQueue := range map[string]func() stringQueue{
 		"FIFO":     func() stringQueue { return newQueue() },
-		"plain":    func() stringQueue { return plain{newQueue()} }, // as client-go's
 		"priority": func() stringQueue { return newPriorityQueue(priorityqueue.Config[string]{}) },
 		"leased":   func() stringQueue { return leased{notifying: newQueue()} },
 	} {

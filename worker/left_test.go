@@ -182,11 +182,11 @@ func TestForeignCodeMayCallThePool(t *testing.T) {
 }
 
 // slowDone is a queue whose Done takes long.
-type slowDone struct{ stringQueue }
+type slowDone struct{ extended }
 
 func (q slowDone) Done(key string) {
 	time.Sleep(time.Hour)
-	q.stringQueue.Done(key)
+	q.extended.Done(key)
 }
 
 // Neither Run nor the watcher waits long for the Done of somebody else's queue. Its key is unfinished: it may
@@ -242,11 +242,11 @@ func TestLeftHasAKeyThatIsNotYetDone(t *testing.T) {
 }
 
 // briefDone is a queue whose Done takes a moment.
-type briefDone struct{ stringQueue }
+type briefDone struct{ extended }
 
 func (q briefDone) Done(key string) {
 	time.Sleep(50 * time.Millisecond)
-	q.stringQueue.Done(key)
+	q.extended.Done(key)
 }
 
 // lateQueue hands out a key when the context has just ended, which GetContext may.

@@ -70,7 +70,7 @@ type Options[T comparable] struct {
 	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero: 1 s; see [NoGrace].
 	CancelGrace time.Duration
 	// KeepQueue leaves the queue open, with its keys, when Run returns: for the next Pool of a program that has
-	// lost its leadership. The queue must be [workqueue.Extended], and Drain must not be All.
+	// lost its leadership. Drain must not be All.
 	KeepQueue bool
 
 	// HandlerTimeout is when a call's context ends, with [context.DeadlineExceeded]. Zero means no limit.
@@ -81,7 +81,7 @@ type Options[T comparable] struct {
 	// than 3,000 goroutines: to read stacks stops the whole program, for 2.5 to 14 µs a goroutine.
 	StuckAfter time.Duration
 
-	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none.
+	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000.
 	KeepGivenUp int
 
 	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but Done
@@ -153,6 +153,7 @@ func (o *Options[T]) check() error {
 	refuseIf(o.CancelGrace < 0 && o.CancelGrace != NoGrace, "CancelGrace is negative: %v", o.CancelGrace)
 	refuseIf(o.HandlerTimeout < 0, "HandlerTimeout is negative: %v", o.HandlerTimeout)
 	refuseIf(o.StuckAfter < 0, "StuckAfter is negative: %v", o.StuckAfter)
+	refuseIf(o.KeepGivenUp < 0, "KeepGivenUp is negative: %v", o.KeepGivenUp)
 	refuseIf(o.Resync < 0, "Resync is negative: %v", o.Resync)
 	refuseIf(o.Resync > 0 && o.List == nil, "Resync needs List")
 	refuseIf(o.Drain > Nothing, "Drain is none of Running, All and Nothing: %d", o.Drain)

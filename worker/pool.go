@@ -86,18 +86,10 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 
 // check returns an error that says why the pool cannot run, or nil.
 func (p *Pool[T]) check() error {
-	errs := []error{p.tracker.optionsErr}
 	if p.handler == nil {
-		errs = append(errs, errors.New("worker: the handler is nil"))
+		return errors.Join(p.tracker.argsErr, errors.New("worker: the handler is nil"))
 	}
-	switch {
-	case p.queue == nil:
-		errs = append(errs, errors.New("worker: the queue is nil"))
-	case p.options.KeepQueue && !p.tracker.knowsAllKeys:
-		errs = append(errs, errors.New(
-			"worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
-	}
-	return errors.Join(errs...)
+	return p.tracker.argsErr
 }
 
 // Run starts the workers, and returns when they have ended or were given up, as the package comment
@@ -105,7 +97,7 @@ func (p *Pool[T]) check() error {
 // shut down already, Run handles what is left in it.
 //
 // It returns an error at once, and leaves the queue alone, if ctx or the handler is nil, the queue is nil or
-// a nil pointer, an option makes no sense, or Run was called before.
+// not of this project (see [foreign.RateLimiting]), an option makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")

@@ -33,8 +33,7 @@ func TestHistories(t *testing.T) {
 		first = rand.Uint64() >> 20
 	}
 	for name, newQueue := range map[string]func() stringQueue{
-		"root":    func() stringQueue { return newQueue() },
-		"foreign": func() stringQueue { return plain{newQueue()} },
+		"root": func() stringQueue { return newQueue() },
 		"priority": func() stringQueue {
 			return priorityqueue.New(priorityqueue.Config[string]{RateLimiter: newLimiter()})
 		},

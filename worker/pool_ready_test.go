@@ -195,19 +195,8 @@ func TestWaitIdleLists(t *testing.T) {
 	})
 }
 
-// Of a queue that is not Extended WaitIdle knows the queued keys and, from the pool, those that are handled.
 // A pool without a queue has nothing to wait for.
-func TestWaitIdleOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := plain{newQueue()}
-		addAll(q, "a b c")
-		p := worker.New(q, takes(time.Second), options{})
-		r := run(t, p)
-		if err := p.WaitIdle(t.Context()); err != nil || time.Since(r.begun) < 3*time.Second {
-			t.Errorf("%v after %v", err, time.Since(r.begun))
-		}
-		r.endCleanly()
-	})
+func TestWaitIdleWithoutQueue(t *testing.T) {
 	if err := worker.New(nil, fine, options{}).WaitIdle(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "the queue is nil") {
 		t.Errorf("without a queue: %v", err)

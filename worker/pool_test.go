@@ -102,8 +102,7 @@ func TestSetWorkers(t *testing.T) {
 	})
 }
 
-// With no worker the pool starts nothing, and Run goes on. A plain queue's Get cannot be interrupted; the
-// key that comes out of it after the pause has begun must be there when the pause ends. Keys stay in order.
+// With no worker the pool starts nothing, and Run goes on. Keys stay in order.
 func TestPause(t *testing.T) {
 	for _, beforeRun := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, q stringQueue) {
@@ -150,7 +149,7 @@ func TestPauseWhileHandling(t *testing.T) {
 	})
 }
 
-// Paused, a pool ends as always, and takes what a plain queue's getters may have in hand.
+// Paused, a pool ends as always.
 func TestEndOfAPausedPool(t *testing.T) {
 	for _, drain := range []worker.Drain{worker.Running, worker.All} {
 		t.Run(fmt.Sprint("drain=", drain), func(t *testing.T) {
@@ -163,7 +162,6 @@ func TestEndOfAPausedPool(t *testing.T) {
 				synctest.Wait()
 				r.cancel()
 				_ = r.returned()
-				// Two getters of a plain queue may have swapped theirs.
 				equal(t, "left", slices.Sorted(slices.Values(p.Left().NotStarted)), "a", "b", "c")
 			})
 		})
@@ -224,7 +222,7 @@ func TestPauseAtTheShutDown(t *testing.T) {
 
 // TestStress is for the race detector: real goroutines, and every Get has its Done.
 func TestStress(t *testing.T) {
-	for name, queue := range map[string]stringQueue{"extended": newFastQueue(), "plain": plain{newFastQueue()}} {
+	for name, queue := range map[string]stringQueue{"root": newFastQueue()} {
 		t.Run(name, func(t *testing.T) {
 			p := worker.New(queue, func(ctx context.Context, key string) error {
 				switch rand.IntN(20) {
@@ -328,10 +326,12 @@ func TestBadInput(t *testing.T) {
 			"worker: Options.Drain is none of Running, All and Nothing: 7"},
 		{"drain of a queue to keep", newQueue(), handle, options{Drain: worker.All, KeepQueue: true},
 			"worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"},
-		{"plain queue to keep", plain{newQueue()}, handle, options{KeepQueue: true},
-			"worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"},
+		{"a queue of others", plain{newQueue()}, handle, options{}, "worker: the queue, a worker_test.plain, is no " +
+			"workqueue.ExtendedRateLimiting. If it wraps a queue of this project, embed " +
+			"workqueue.ExtendedRateLimiting instead of TypedRateLimitingInterface. Of any other queue " +
+			"foreign.RateLimiting makes one: call it once, and use only what it returns"},
 		{"several", nil, nil, options{Workers: -1},
-			"worker: Options.Workers is negative: -1\nworker: the handler is nil\nworker: the queue is nil"},
+			"worker: the queue is nil\nworker: Options.Workers is negative: -1\nworker: the handler is nil"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.queue != nil {

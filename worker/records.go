@@ -236,13 +236,11 @@ func (rs *records[T]) makeRoom() {
 		s := failingKeys.First()
 		rs.dropCalls(s, &rs.table.At(s).Value)
 	}
-	for givenUpKeys.Len() > max(0, rs.maxGivenUp) || rs.bytes > maxBytes {
+	for givenUpKeys.Len() > rs.maxGivenUp || rs.bytes > maxBytes {
 		s := givenUpKeys.First()
 		rs.clearTrouble(s, &rs.table.At(s).Value)
 		rs.deleteIfEmpty(s)
-		if rs.maxGivenUp > 0 {
-			rs.unlisted++
-		}
+		rs.unlisted++
 	}
 }
 

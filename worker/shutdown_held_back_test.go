@@ -29,40 +29,28 @@ func TestQueueThatHoldsKeysBack(t *testing.T) {
 		{"a1 a2 a3", options{Workers: 2, Drain: worker.Nothing}, 5 * time.Second, "a2 a3"},
 		{"a1 a2 b1 b2 c1", options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}, 0, "a2 b1 b2 c1"},
 	} {
-		for _, isPlain := range []bool{false, true} {
-			t.Run(fmt.Sprint(c.keys, " drain=", c.o.Drain, " plain=", isPlain), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					inner := newPriorityQueue(priorityqueue.Config[string]{
-						Group: func(key string) string { return key[:1] },
-						Limit: func(string) int { return 1 },
-					})
-					addAll(inner, c.keys)
-					var q stringQueue = inner
-					if isPlain {
-						q = plain{q}
-					}
-					o := c.o
-					o.DrainTimeout, o.CancelGrace = 10*time.Second, cmp.Or(o.CancelGrace, 5*time.Second)
-					p := worker.New(q, func(context.Context, string) error { time.Sleep(time.Hour); return nil }, o)
-					r := run(t, p)
-					r.cancel()
-					r.after(c.after + 100*time.Millisecond)
-					_ = r.returned()
-					equal(t, "unfinished", p.Left().Unfinished, "a1")
-					if !isPlain {
-						equal(t, "not started", slices.Sorted(slices.Values(p.Left().NotStarted)), strings.Fields(c.left)...)
-					}
-					r.after(2 * time.Hour)
-					wantMatchedDones(t, q)
+		t.Run(fmt.Sprint(c.keys, " drain=", c.o.Drain), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newPriorityQueue(priorityqueue.Config[string]{
+					Group: func(key string) string { return key[:1] },
+					Limit: func(string) int { return 1 },
 				})
+				addAll(q, c.keys)
+				o := c.o
+				o.DrainTimeout, o.CancelGrace = 10*time.Second, cmp.Or(o.CancelGrace, 5*time.Second)
+				p := worker.New(q, func(context.Context, string) error { time.Sleep(time.Hour); return nil }, o)
+				r := run(t, p)
+				r.cancel()
+				r.after(c.after + 100*time.Millisecond)
+				_ = r.returned()
+				equal(t, "unfinished", p.Left().Unfinished, "a1")
+				equal(t, "not started", slices.Sorted(slices.Values(p.Left().NotStarted)), strings.Fields(c.left)...)
+				r.after(2 * time.Hour)
+				wantMatchedDones(t, q)
 			})
-		}
+		})
 	}
 }
-
-type badDrop struct{ *priorityqueue.Queue[string] }
-
-func (badDrop) DropQueued() []string { panic("foreign") }
 
 // heldBack returns a queue that holds back all keys but one as long as that is held, and a pool over what
 // wrap makes of it, with a handler that returns when release is closed.

@@ -149,8 +149,7 @@ func endOfPauses(s, t Stats) time.Time {
 }
 
 // Stats returns the numbers of the calls. A tracker does not know the workers: Wanted and Living are the
-// running calls, like Busy. Ended reports that the queue is shut down, and no key is left in it or held. It
-// is false if the queue is not [workqueue.Extended].
+// running calls, like Busy. Ended reports that the queue is shut down, and no key is left in it or held.
 func (t *Tracker[T]) Stats() Stats {
 	s, _ := t.stats()
 	return s
@@ -171,9 +170,8 @@ func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
 func (t *Tracker[T]) ownStats() Stats {
 	ended := false
 	if t.queue.ShuttingDown() {
-		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
 		q := t.queue.Stats()
-		ended = t.knowsAllKeys && q.Queued+q.Processing == 0
+		ended = q.Queued+q.Processing == 0
 	}
 	s := t.callStats(t.options.Clock.Now())
 	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0

@@ -29,7 +29,7 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) (over bool) {
 	switch {
 	case rec.trouble == failing:
 		over = t.queue.Failures(key).Count == 0
-	case rec.trouble == noTrouble && t.knowsAllKeys:
+	case rec.trouble == noTrouble:
 		_, found := t.queue.SnapshotKey(key)
 		over = !found
 	}

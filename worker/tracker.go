@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/leasing"
@@ -39,20 +39,19 @@ import (
 // In every case it calls [Tracked.Done] then, which calls the queue's Done, perhaps later: the key may be on
 // hold. All methods may be called from any goroutine.
 //
-// A queue that is not of this project counts no failures. So make it an [workqueue.ExtendedRateLimiting] by
-// [foreign.RateLimiting], and use only that, for the tracker and for the workers.
+// A queue that is not of this project needs [foreign.RateLimiting]: call it once, and use only what it returns,
+// for the tracker and for the workers.
 type Tracker[T comparable] struct {
-	options    Options[T]
-	optionsErr error        // what makes no sense in the options
-	logger     *slog.Logger // with the name as attribute
-	madeAt     uintptr      // where the program made the tracker or its pool
+	options Options[T]
+	argsErr error        // what makes no sense in the queue and the options
+	logger  *slog.Logger // with the name as attribute
+	madeAt  uintptr      // where the program made the tracker or its pool
 
 	raw           workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
-	queue         workqueue.ExtendedRateLimiting[T]       // raw, or made of it by package foreign
+	queue         workqueue.ExtendedRateLimiting[T]       // raw, or nil if it is another queue
 	priorities    operate.Operable[T]                     // raw, or nil if it has none
 	leaser        leasing.Leaser[T]                       // raw, or nil
 	answers       leasing.Answerer[T]                     // raw, or nil
-	knowsAllKeys  bool                                    // raw is Extended by itself
 	knowsAddTimes bool                                    // the queue has metrics, and says when keys were added
 	queueName     string
 
@@ -91,12 +90,9 @@ type Tracker[T comparable] struct {
 // the buckets of histograms, MetricsProvider. That does not discover the tracker: see [Tracker.Inspector].
 // NewTracker panics if an option makes no sense, or queue is nil or a nil pointer.
 func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
-	if queue = notNilPointer(queue); queue == nil {
-		panic("worker: NewTracker without a queue")
-	}
-	t := newTracker(queue, options)
-	if t.optionsErr != nil {
-		panic(t.optionsErr)
+	t := newTracker(notNilPointer(queue), options)
+	if t.argsErr != nil {
+		panic(t.argsErr)
 	}
 	t.lastSweep.Store(int64(t.loop.Now()))
 	t.setLogger()
@@ -111,20 +107,31 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 	return queue
 }
 
+// checkQueue returns an error that says why nothing works over queue, or nil.
+func checkQueue[T comparable](queue workqueue.TypedRateLimitingInterface[T]) error {
+	if queue == nil {
+		return errors.New("worker: the queue is nil")
+	}
+	if _, ok := queue.(workqueue.ExtendedRateLimiting[T]); ok {
+		return nil
+	}
+	return fmt.Errorf("worker: the queue, a %T, is no workqueue.ExtendedRateLimiting. If it wraps a queue of this "+
+		"project, embed workqueue.ExtendedRateLimiting instead of TypedRateLimitingInterface. Of any other queue "+
+		"foreign.RateLimiting makes one: call it once, and use only what it returns", queue)
+}
+
 // newTracker returns a tracker that still needs setLogger. The queue of a pool may be nil: Run refuses it.
 func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := &Tracker[T]{raw: queue, options: options, madeAt: callerOutside()}
 	t.options.setDefaults()
 	t.mu.records.maxGivenUp = t.options.KeepGivenUp
 	buckets, err := t.options.durationBuckets()
-	t.optionsErr = errors.Join(options.check(), err)
+	t.argsErr = errors.Join(checkQueue(queue), options.check(), err)
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	t.readStats = t.ownStats
 	t.hasher = sync.OnceValues(stablehash.New[T])
 	t.loop = dueloop.New(t.options.Clock, t.endDue)
-	if queue != nil {
-		t.queue = foreign.RateLimiting(queue)
-		_, t.knowsAllKeys = queue.(workqueue.Extended[T])
+	if t.queue, _ = queue.(workqueue.ExtendedRateLimiting[T]); t.queue != nil {
 		t.priorities, _ = queue.(operate.Operable[T])
 		t.leaser, _ = queue.(leasing.Leaser[T])
 		t.answers, _ = queue.(leasing.Answerer[T])
@@ -248,7 +255,7 @@ func (t *Tracker[T]) Cancel(key T) bool {
 // Forget makes the queue and the tracker forget that key has failed or was given up: for a program that
 // removes a key, or handles it, by itself.
 func (t *Tracker[T]) Forget(key T) {
-	if t.queue != nil { // New takes a nil queue, and Run refuses it.
+	if t.queue != nil { // New takes any queue, and Run may refuse it.
 		t.queue.Forget(key)
 	}
 	t.mu.Lock()

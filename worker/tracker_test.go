@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
@@ -199,7 +198,7 @@ func TestNewTrackerWithoutSense(t *testing.T) {
 		}
 	}
 	defer func() {
-		if v := recover(); v != "worker: NewTracker without a queue" {
+		if v := recover(); fmt.Sprint(v) != "worker: the queue is nil" {
 			t.Errorf("with a nil pointer it panicked with %v", v)
 		}
 	}()
@@ -322,19 +321,6 @@ func TestTrackerOfTwoPrograms(t *testing.T) {
 	})
 }
 
-// badQueue is a queue that panics when it is asked about a key.
-type badQueue struct {
-	extended
-	bad *bool
-}
-
-func (q badQueue) Failures(key string) workqueue.Failures {
-	if *q.bad {
-		panic("a bad queue")
-	}
-	return q.extended.Failures(key)
-}
-
 // If the key's lease has ended, the key is left to the other process.
 func TestTrackerWithoutLease(t *testing.T) {
 	q := leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
@@ -347,19 +333,4 @@ func TestTrackerWithoutLease(t *testing.T) {
 	if r := e.End(errBroken); !errors.Is(r.Err, errLeaseLost) || r.Next != worker.NextLost || tracker.Stats().Handled != 0 {
 		t.Errorf("%+v, %+v", r, tracker.Stats())
 	}
-}
-
-// Nobody knows whether a queue that is not Extended has ended: its last key may be on its way to Begin.
-func TestStatsOfTrackerOverPlainQueue(t *testing.T) {
-	q := plain{newQueue()}
-	tracker := worker.NewTracker(q, options{})
-	q.Add("a")
-	q.ShutDown()
-	key, _ := q.Get()
-	if s := tracker.Stats(); s.Ended {
-		t.Errorf("before the call: %+v", s)
-	}
-	e := tracker.Begin(t.Context(), key)
-	e.End(nil)
-	e.Done(func() { q.Done(key) })
 }

@@ -338,7 +338,7 @@ func TestWhoMeasuresChanges(t *testing.T) {
 		for kind, q := range map[string]stringQueue{
 			"timed": timedQueues["root"](), "without metrics": newQueue(),
 			"priority without metrics": newPriorityQueue(priorityqueue.Config[string]{}),
-			"plain":                    plain{timedQueues["root"]()}, "not handed out": timedQueues["priority"](),
+			"not handed out":           timedQueues["priority"](),
 		} {
 			defer q.ShutDown()
 			b := worker.NewTracker(q, options{})
