@@ -122,11 +122,11 @@ func testAnswerAfterTheLease(t *testing.T, answer error) {
 	})
 }
 
-// slowLeasedQueue is a queue with leases that takes a second to take a key back.
+// slowLeasedQueue is a queue with leases that takes a moment to take a key back.
 type slowLeasedQueue struct{ leasedQueue }
 
 func (q slowLeasedQueue) AddAfter(key string, d time.Duration) {
-	time.Sleep(time.Second)
+	time.Sleep(50 * time.Millisecond)
 	q.leasedQueue.AddAfter(key, d)
 }
 func (q slowLeasedQueue) ShutDown() { q.j.add("shut down"); q.leasedQueue.ShutDown() }
