@@ -147,7 +147,7 @@ func TestFailureIsSentAgain(t *testing.T) {
 		reply, err := parseReply(r.send(number, 1, "ak"))
 		must(t, err)
 		r.flags = "knownFence=" + reply.keys[0].fence
-		reply, err = parseReply(r.send(number+1, 0, "F0000000000000001k0 5 "+flags+" - error",
+		reply, err = parseReply(r.send(number+1, 0, "F0000000000000001k0 5 0 "+flags+" - error",
 			"D"+reply.keys[0].fence+"k"))
 		must(t, err)
 		return reply

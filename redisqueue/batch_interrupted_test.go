@@ -183,7 +183,7 @@ func TestInterruptedBatch(t *testing.T) {
 			}
 		}
 	}
-	fail := "F0000000000000001k0 5 - - error"
+	fail := "F0000000000000001k0 5 0 - - error"
 	for name, c := range map[string]interruptedCase{
 		"add and hand out":      {before: [][]string{{"ak"}}, ops: []string{"Dk", "ax", "ay", "ak"}},
 		"add with causes":       {ops: []string{"C0000000000000001xl0 1700000000000000 "}},
@@ -198,13 +198,13 @@ func TestInterruptedBatch(t *testing.T) {
 		"add with a priority":   {ops: []string{"ax", "ay", "P0000000000000001z1 0"}},
 		"fail":                  {before: [][]string{{"ak"}}, ops: []string{fail}},
 		"fail and finish":       {before: [][]string{{"ak"}}, ops: []string{fail, "Dk"}},
-		"fail for good":         {before: [][]string{{"ak"}}, ops: []string{"F0000000000000001k0 5 t - error", "Dk"}},
-		"fail with no retry":    {before: [][]string{{"ak", fail}}, ops: []string{"F0000000000000001k0 1 - - error"}},
+		"fail for good":         {before: [][]string{{"ak"}}, ops: []string{"F0000000000000001k0 5 0 t - error", "Dk"}},
+		"fail with no retry":    {before: [][]string{{"ak", fail}}, ops: []string{"F0000000000000001k0 1 0 - - error"}},
 		"forget":                {before: [][]string{{"ak"}, {fail}}, ops: []string{"fk", "nk"}},
 		"discard":               {before: [][]string{{"L0000001000000000x"}}, ops: []string{"xx", "xy"}},
 		"discard failures":      {before: [][]string{{fail}}, ops: []string{"xk"}},
-		"retry given up":        {before: [][]string{{"F0000000000000001k0 5 t - error"}}, ops: []string{"tk"}},
-		"forget given up":       {before: [][]string{{"F0000000000000001k0 5 t - error"}}, ops: []string{"yk"}},
+		"retry given up":        {before: [][]string{{"F0000000000000001k0 5 0 t - error"}}, ops: []string{"tk"}},
+		"forget given up":       {before: [][]string{{"F0000000000000001k0 5 0 t - error"}}, ops: []string{"yk"}},
 		"requeue set aside":     {before: [][]string{{"ak"}, {"Uk"}}, ops: []string{"sk"}},
 		"drop set aside":        {before: [][]string{{"ak"}, {"Uk"}}, ops: []string{"vk"}},
 		"lose":                  {dead: []string{"ak", "ay"}, halfLeases: 1, ops: []string{}},

@@ -66,8 +66,8 @@ func (q *Queue[T]) limiter() workqueue.TypedRateLimiter[T] {
 // If the lease of item is lost, Fail changes nothing and returns [leasing.ErrLost].
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
 	encoded, s := q.locate(item)
-	failures, left := q.failuresOfHeld(item)
-	retry := predict(failures, left, f) // what Fail returns without an answer
+	known := q.failuresOfHeld(item)
+	retry := predict(known, f) // what Fail returns without an answer
 	if q.hasLost(item) {
 		retry.GivenUp = false // Whoever has the key now decides that.
 		return retry, leasing.ErrLost
@@ -76,7 +76,7 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	switch {
 	case limiter == nil || retry.GivenUp: // Unless the server gives item up, it computes the delay.
 	case retry.Same: // The limiter would count it again. The key waits for the rest of the delay.
-		flags, f.AtLeast = "s", max(f.AtLeast, left)
+		flags, f.AtLeast = "s", max(f.AtLeast, known.Left)
 	default:
 		delay = fmt.Sprint(ceilMicros(limiter.When(item)))
 	}
@@ -106,14 +106,14 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	return retry, err
 }
 
-// predict returns what the server will make of a failure, as far as this replica knows: failures were counted
-// before, and the delay of the last one has left to run.
-func predict(failures int, left time.Duration, f workqueue.Failure) workqueue.Retry {
-	r := workqueue.Retry{Attempt: failures + 1, Same: left > 0}
+// predict returns what the server will make of a failure, as far as this replica knows of those before.
+func predict(known workqueue.Failures, f workqueue.Failure) workqueue.Retry {
+	r := workqueue.Retry{Attempt: known.Count + 1, Same: known.Left > 0}
 	if r.Same {
-		r.Attempt = max(failures, 1)
+		r.Attempt = max(known.Count, 1)
 	}
-	r.GivenUp = f.Terminal || f.MaxRetries != 0 && r.Attempt > f.MaxRetries
+	isOld := f.RetryFor > 0 && !known.Since.IsZero() && time.Since(known.Since) > f.RetryFor
+	r.GivenUp = f.Terminal || f.MaxRetries != 0 && r.Attempt > f.MaxRetries || isOld
 	return r
 }
 
@@ -123,14 +123,15 @@ func failDetails(f workqueue.Failure, flags, delay string) string {
 	if f.Terminal {
 		flags += "t"
 	}
-	return fmt.Sprintf("%d %d %s %s %s",
-		ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), cmp.Or(delay, "-"), reasonOf(f.Err))
+	return fmt.Sprintf("%d %d %d %s %s %s",
+		ceilMicros(f.AtLeast), f.MaxRetries, ceilMicros(f.RetryFor), cmp.Or(flags, "-"), cmp.Or(delay, "-"), reasonOf(f.Err))
 }
 
 // newFailLocked returns the operation of a failure. answered, unless nil, is called with the server's answer,
 // under the lock.
 func (s *shard[T]) newFailLocked(item T, encoded, details string, answered func(answer, error)) *op {
 	held := s.q.mu.held[item]
+	reason := strings.SplitN(details, " ", 6)[5]
 	o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, details))
 	o.answer = func(a answer, err error) {
 		if err == nil && a.late {
@@ -140,7 +141,10 @@ func (s *shard[T]) newFailLocked(item T, encoded, details string, answered func(
 			s.q.mu.totals.stats.Retries++
 		}
 		if err == nil && held != nil {
-			held.failures, held.retryAt = a.n, time.Now().Add(a.left)
+			if held.failures == 0 {
+				held.failingSince = time.Now()
+			}
+			held.failures, held.retryAt, held.err = a.n, time.Now().Add(a.left), reason
 			if a.givenUp {
 				held.failures = 0
 			}
@@ -167,28 +171,34 @@ func reasonOf(err error) string {
 	return reason
 }
 
-// Failures returns how many calls for item have failed in a row, on all replicas, and what is left of the
-// delay after the last, without Since and Err. For a key that a worker of this replica holds it knows that from the hand-out, which
-// brought it along, and from Fail. For any other key it asks the server, after what was called before, for up
-// to a second, and returns zero if that does not answer, and after shutdown.
+// Failures returns what is known of the failures of item on all replicas. For a key that a worker of this replica
+// holds it knows that from the hand-out, which brought it along, and from Fail. For any other key it asks the
+// server, after what was called before, for up to a second, and returns zero if that does not answer, and after
+// shutdown. Since and Err of other keys are in SnapshotKey.
 func (q *Queue[T]) Failures(item T) (f workqueue.Failures) {
 	if q.holdOf(item) != nil {
-		f.Count, f.Left = q.failuresOfHeld(item)
-	} else {
-		f.Count, f.Left, _ = q.askFailures(context.Background(), item)
+		return q.failuresOfHeld(item)
 	}
+	f.Count, f.Left, _ = q.askFailures(context.Background(), item)
 	return f
 }
 
 // failuresOfHeld is Failures of a key that a worker of this replica holds, and zero for any other.
-func (q *Queue[T]) failuresOfHeld(item T) (n int, left time.Duration) {
+func (q *Queue[T]) failuresOfHeld(item T) (f workqueue.Failures) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	h := q.mu.held[item]
-	if h == nil || h.failures == 0 {
-		return 0, 0
+	if h := q.mu.held[item]; h != nil {
+		f = h.knownFailures()
 	}
-	return h.failures, max(0, time.Until(h.retryAt))
+	return f
+}
+
+// knownFailures returns the failures of a key that this replica holds.
+func (h *handedOut) knownFailures() (f workqueue.Failures) {
+	if h.failures > 0 {
+		f = workqueue.Failures{Count: h.failures, Left: max(0, time.Until(h.retryAt)), Since: h.failingSince, Err: h.err}
+	}
+	return f
 }
 
 // forgetHeldLocked forgets the failures of a key that a worker of this replica holds.

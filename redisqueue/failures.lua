@@ -32,7 +32,9 @@ end
 
 local function forgetFailures(key)
 	call('ZREM', RETRIES, key)
-	call('ZREM', FAILURES, key)
+	if call('ZREM', FAILURES, key) > 0 then
+		call('HDEL', TROUBLES, FAILING .. key)
+	end
 end
 
 -- forget forgets the failures of a key, and that it was given up.
@@ -52,6 +54,12 @@ local function failuresOf(key)
 	end
 	-- Another program may have written numbers that no reply can have.
 	return math.min(math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0), 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
+end
+
+-- sinceOf returns since when a key fails, nil if that is not known.
+local function sinceOf(key)
+	local failing = call('HGET', TROUBLES, FAILING .. key)
+	return failing and tonumber(string.match(failing, '^%d+'))
 end
 
 -- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if that is longer, the wait
@@ -78,15 +86,18 @@ end
 -- the delay, and letters: s for the same failure, g if the key was given up. A failure before the end of the last one's delay is the same:
 -- it is not counted, and the key comes at the end of that delay. The details are
 --   atLeast  how long the key waits at least                       maxRetries  after how many it is given up, or 0
+--   retryFor  for how long it may fail before a further failure gives it up, or 0
 --   flags    t: it is given up at once; s: the replica knows that it is the same failure; or -
 --   delay    what the replica's limiter has given, or -            reason      the error
 local function fail(key, details)
-	local atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%d+) (%-?%d+) (%S+) (%S+) (.*)$')
+	local atLeast, maxRetries, retryFor, flags, delay, reason = string.match(details, '^(%d+) (%-?%d+) (%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
 	local same = left > 0 or find(flags, 's', 1, true)
 	local attempt = same and math.max(failures, 1) or failures + 1
-	maxRetries = tonumber(maxRetries)
-	if find(flags, 't', 1, true) or maxRetries ~= 0 and attempt > maxRetries then
+	maxRetries, retryFor = tonumber(maxRetries), tonumber(retryFor)
+	local since = failures > 0 and sinceOf(key) or now
+	local isOld = retryFor > 0 and now - since > retryFor
+	if find(flags, 't', 1, true) or maxRetries ~= 0 and attempt > maxRetries or isOld then
 		giveUp(key, attempt, reason)
 		forgetFailures(key)
 		return attempt, 0, same and 'sg' or 'g'
@@ -96,6 +107,7 @@ local function fail(key, details)
 	end
 	left = math.max(left, atLeast)
 	call('ZADD', FAILURES, attempt, key)
+	call('HSET', TROUBLES, FAILING .. key, whole(since) .. ' ' .. sub(reason, 1, 512))
 	call('ZADD', RETRIES, digits(now + left), key)
 	addAfter(key, left, priorityOf(HELD_PRIORITY, key)) -- 0 if it is not held
 	return attempt, left, same and 's'

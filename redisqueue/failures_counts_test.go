@@ -342,3 +342,36 @@ func (q *Queue[T]) addRateLimitedAfter(item T, atLeast time.Duration) {
 		return s.putLocked(s.newFailLocked(item, encoded, details, nil))
 	})
 }
+
+// Every replica knows since when a key fails and why, from the hand-out and from SnapshotKey; and RetryFor counts
+// from the first failure, on whichever replica that was.
+func TestWhyAKeyFails(t *testing.T) {
+	client := startServer(t).client()
+	queues := []*Queue[string]{
+		newShiftedQueue(t, client, Config[string]{Backoff: noBackoff}),
+		newShiftedQueue(t, client, Config[string]{Backoff: noBackoff}),
+	}
+	began := time.Now()
+	addAndGet(t, queues[0], "x")
+	if r, err := queues[0].Fail(t.Context(), "x", workqueue.Failure{Err: errors.New("first")}); r.Attempt != 1 || err != nil {
+		t.Errorf("Fail() = %+v, %v", r, err)
+	}
+	if f := queues[0].Failures("x"); f.Count != 1 || f.Err != "first" || f.Since.Before(began.Add(-time.Minute)) {
+		t.Errorf("the replica that failed knows %+v", f)
+	}
+	queues[0].Done("x")
+	h, err := queues[1].Next(t.Context())
+	if f := h.Failures; err != nil || h.Key != "x" || f.Count != 1 || f.Err != "first" || time.Since(f.Since).Abs() > time.Minute {
+		t.Errorf("Next() = %+v, %v", h, err)
+	}
+	if k, _ := queues[0].SnapshotKey("x"); k.Failures.Err != "first" || time.Since(k.Failures.Since).Abs() > time.Minute {
+		t.Errorf("SnapshotKey has %+v", k.Failures)
+	}
+	shiftClock(t, client, 2*time.Hour)
+	wantFail(t, queues[1], "x", workqueue.Failure{RetryFor: 3 * time.Hour}, workqueue.Retry{Attempt: 2})
+	mustGet(t, queues[0], "x")
+	wantFail(t, queues[0], "x", workqueue.Failure{RetryFor: time.Hour}, workqueue.Retry{Attempt: 3, GivenUp: true})
+	if k, _ := queues[1].SnapshotKey("x"); k.Failures.Count != 0 {
+		t.Errorf("a key that was given up fails: %+v", k.Failures)
+	}
+}

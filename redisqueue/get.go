@@ -74,9 +74,7 @@ func (q *Queue[T]) Next(ctx context.Context) (h workqueue.HandOut[T], err error)
 	defer q.mu.Unlock()
 	if held := q.mu.held[h.Key]; held != nil {
 		h.Priority, h.AddedAt, h.HasCauses = held.priority, held.addedAt, held.causes != ""
-		if held.failures > 0 {
-			h.Failures = workqueue.Failures{Count: held.failures, Left: max(0, time.Until(held.retryAt))}
-		}
+		h.Failures = held.knownFailures()
 	}
 	return h, nil
 }

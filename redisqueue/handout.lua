@@ -18,9 +18,10 @@ local usedNotes = {} -- fields of NOTES; they go when the states are written, so
 local hasFailures = call('ZCARD', FAILURES) > 1
 
 local function handOut(key)
-	local failures, left, causes, priority = 0, 0, '', 0
+	local failures, left, causes, priority, failing = 0, 0, '', 0, ''
 	if hasFailures then
 		failures, left = failuresOf(key)
+		failing = failures > 0 and call('HGET', TROUBLES, FAILING .. key) or ''
 	end
 	if hasNotes then
 		local notes = call('HMGET', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
@@ -35,7 +36,7 @@ local function handOut(key)
 	local itsFence = digits(fence)
 	local queuedSince = states[key] -- The state of a queued key is when it was added.
 	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. whole(failures) .. ' ' .. whole(left) .. ' ' ..
-		priority .. ' ' .. #causes .. ' ' .. key .. causes -- Concatenated, this is faster than formatted.
+		priority .. ' ' .. #causes .. ' ' .. #failing .. ' ' .. key .. causes .. failing -- Concatenated, this is faster than formatted.
 	results[#results + 1] = result
 	setState(key, 'p' .. session .. itsFence)
 	handedOut = handedOut + 1

@@ -196,8 +196,11 @@ type handedOut struct {
 	// of the last one.
 	failures int
 	left     time.Duration
-	priority int
-	causes   string // see encodeCauses
+	// failingSince is when the first of them was, and err the text of the latest error.
+	failingSince time.Time
+	err          string
+	priority     int
+	causes       string // see encodeCauses
 	// addedAt and retryAt are since and the end of left on this process's clock.
 	addedAt, retryAt time.Time
 }
@@ -251,8 +254,9 @@ func parseReply(text string) (*reply, error) {
 			key := handedOut{fence: p.word(), since: p.number(), failures: int(p.number())}
 			key.left = fromMicros(p.number())
 			key.priority = int(p.number())
-			causes := int(p.number())
+			causes, failing := int(p.number()), int(p.number())
 			key.encoded, key.causes = p.take(n), p.take(causes)
+			key.failingSince, key.err = parseFailing(p.take(failing), r.now)
 			r.keys = append(r.keys, key)
 		case "f":
 			for fence := range slices.Chunk([]byte(p.take(int(p.number()))), 16) {
@@ -269,6 +273,15 @@ func parseReply(text string) (*reply, error) {
 		return nil, errReply
 	}
 	return r, nil
+}
+
+// parseFailing parses since when a key fails, and its latest error, of a reply that was made at now.
+func parseFailing(failing string, now int64) (since time.Time, err string) {
+	at, err, found := strings.Cut(failing, " ")
+	if micros, bad := strconv.ParseInt(at, 10, 64); found && bad == nil {
+		since = time.Now().Add(-fromMicros(now - micros))
+	}
+	return since, strings.ToValidUTF8(err, "") // The server has cut it.
 }
 
 type parser struct {

@@ -53,13 +53,13 @@ if #keys > 0 then
 	local dues, given = call('ZMSCORE', DELAYS, unpack(keys)), call('ZMSCORE', GIVEN_UP, unpack(keys))
 	local isSingle = what == 'key'
 	for i, key in ipairs(keys) do
-		local state, troubles = states[i], call('HMGET', TROUBLES, REASON .. key, LOSSES .. key)
+		local state, troubles = states[i], call('HMGET', TROUBLES, REASON .. key, LOSSES .. key, FAILING .. key)
 		local hasHolder = isHeld(state)
 		local priority = (hasHolder and HELD_PRIORITY or state and NEXT_PRIORITY or WAITING_PRIORITY) .. key
 		local causes = (hasHolder and HELD_CAUSES or NEXT_CAUSES) .. key
 		reply[#reply + 1] = {
 			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', troubles[1],
-			'losses', troubles[2], 'holder', hasHolder and call('HGET', META, 'name:' .. holderOf(state)),
+			'losses', troubles[2], 'failing', troubles[3], 'holder', hasHolder and call('HGET', META, 'name:' .. holderOf(state)),
 			'priority', call('HGET', NOTES, priority), 'causes', isSingle and call('HGET', NOTES, causes),
 			'aside', isSingle and call('SISMEMBER', ASIDE, key),
 		}
