@@ -233,6 +233,9 @@ const (
 	PoolOldestChange
 	PoolLastList
 	PoolListsFailed
+	PoolRetryDelay
+	PoolHoldDuration
+	PoolBusiestShare
 )
 
 // Pool are the metrics of pools.
@@ -294,6 +297,18 @@ var Pool = []Metric[worker.Stats]{
 	PoolLastList: gauge("workqueue_pool_last_list_timestamp_seconds",
 		"When the keys were last listed, in seconds since 1970.",
 		func(st *worker.Stats) float64 { return float64(st.ListedAt.UnixMilli()) / 1000 }).onlyIf(hasListed),
+	PoolRetryDelay: histogram("workqueue_pool_retry_delay_seconds",
+		"For how many seconds keys that failed had to wait for their next try.",
+		func(st *worker.Stats) *workqueue.Histogram { return st.RetryDelays }).onlyIf(
+		func(st *worker.Stats) bool { return st.RetryDelays != nil }),
+	PoolHoldDuration: histogram("workqueue_pool_hold_duration_seconds",
+		"How long in seconds keys were on hold.",
+		func(st *worker.Stats) *workqueue.Histogram { return st.HoldDurations }).onlyIf(
+		func(st *worker.Stats) bool { return st.HoldDurations != nil }),
+	PoolBusiestShare: gauge("workqueue_pool_busiest_key_share",
+		"Which part of the calls of the last ten minutes was for the key with the most, if there were a hundred.",
+		func(st *worker.Stats) float64 { return st.BusiestShare }).onlyIf(
+		func(st *worker.Stats) bool { return st.BusiestShare > 0 }),
 	PoolListsFailed: counter("workqueue_pool_list_failures_total",
 		"Total number of lists of all keys that failed.",
 		func(st *worker.Stats) float64 { return float64(st.ListsFailed) }).onlyIf(lists),

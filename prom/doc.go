@@ -62,6 +62,10 @@
 //	workqueue_pool_held_keys                     gauge      keys that are on hold
 //	workqueue_pool_held_to_limit_total           counter    holds that came to their limit
 //	workqueue_pool_given_up_keys                 gauge      keys that were given up and that the pool remembers
+//	workqueue_pool_retry_delay_seconds           histogram  delays of failed keys, from the first failure on
+//	workqueue_pool_hold_duration_seconds         histogram  how long keys were on hold, from the first hold on
+//	workqueue_pool_busiest_key_share             gauge      part of the calls of ten minutes that one key takes,
+//	                                                        if there were a hundred calls
 //
 // It also has these, if its queue is one of this module's in-memory queues and has metrics. See Changes of
 // [worker.Stats]:

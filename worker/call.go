@@ -177,6 +177,10 @@ func (c *Tracked[T]) countFailure() {
 	r.Attempt, c.sameFailure = retry.Attempt, retry.Same
 	if retry.GivenUp {
 		r.Next = NextGiveUp
+	} else if !retry.Same {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.mu.retryDelays.Observe(retry.Delay)
 	}
 }
 
@@ -264,10 +268,17 @@ func (c *Tracked[T]) report() {
 func (c *Tracked[T]) endCall() {
 	t := c.tracker
 	t.mu.Lock()
+	noteCauses := false
 	if c.running {
-		t.countLocked(c)
+		noteCauses = t.countLocked(c)
 		t.removeRunningLocked(c)
 	}
 	t.mu.Unlock()
 	c.endContext()
+	if noteCauses {
+		causes := t.queue.Causes(c.result.Key)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.mu.busiest.noteCauses(c.result.Key, c.result.Started, causes)
+	}
 }

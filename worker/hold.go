@@ -206,8 +206,10 @@ func (h *hold[T]) finish() {
 	}
 	h.callDone(h.key)
 	t := h.tracker
+	now := t.loop.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.mu.holdTimes.Observe(max(0, now-h.since))
 	hs := &t.mu.holds
 	if s, e := hs.table.Find(keytable.HashOf(h.key), h.key); e != nil && e.Value == h {
 		hs.table.Delete(s)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
 // Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded,
@@ -74,6 +75,17 @@ type Stats struct {
 	// Durations has the times that the handler took.
 	Durations *workqueue.Histogram `json:"durations"`
 
+	// RetryDelays has the delays that failed keys got: those of the limiter, or what the handler asked for if that
+	// was longer. The same failure counts once. HoldDurations has the times for which keys were on hold, which
+	// the queue's WorkDuration has in it and Durations has not. Both are nil if there were none. The buckets are
+	// those of Durations.
+	RetryDelays   *workqueue.Histogram `json:"retry_delays,omitempty"`
+	HoldDurations *workqueue.Histogram `json:"hold_durations,omitempty"`
+
+	// BusiestShare is which part of the calls of the last ten minutes was for one key, the one that was called
+	// most: see Busiest of [Snapshot]. It is zero if there were less than a hundred calls.
+	BusiestShare float64 `json:"busiest_share,omitempty"`
+
 	// Changes has the times from the first add of a key until a call succeeded or asked for the key again,
 	// with the failed calls and waits in between. A key that is added while it is handled begins the next
 	// change. Keys that are given up, forgotten or removed are not in it. A delay that was asked for before
@@ -95,8 +107,8 @@ type Stats struct {
 	Ended bool `json:"ended"`
 }
 
-// Plus returns the sums of the numbers of two pools, but the larger LongestRunning, OldestUnanswered and
-// ListTook, and the older ListedAt. Name is that of s or, if s has none, that of t. Ended is set if both
+// Plus returns the sums of the numbers of two pools, but the larger LongestRunning, OldestUnanswered,
+// BusiestShare and ListTook, and the older ListedAt. Name is that of s or, if s has none, that of t. Ended is set if both
 // pools have ended. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t is changed.
 func (s Stats) Plus(t Stats) Stats {
 	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
@@ -126,6 +138,9 @@ func (s Stats) Plus(t Stats) Stats {
 	s.GivenUpUnlisted += t.GivenUpUnlisted
 	s.Durations = s.Durations.Plus(t.Durations)
 	s.Changes = s.Changes.Plus(t.Changes)
+	s.RetryDelays = s.RetryDelays.Plus(t.RetryDelays)
+	s.HoldDurations = s.HoldDurations.Plus(t.HoldDurations)
+	s.BusiestShare = max(s.BusiestShare, t.BusiestShare)
 	s.OldestUnanswered = max(s.OldestUnanswered, t.OldestUnanswered)
 	s.Listed += t.Listed
 	if s.ListedAt.IsZero() || !t.ListedAt.IsZero() && t.ListedAt.Before(s.ListedAt) {
@@ -187,6 +202,8 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	if t.knowsAddTimes {
 		s.Changes = (*workqueue.Histogram)(t.mu.changeTimes.Read())
 	}
+	s.RetryDelays, s.HoldDurations = nonEmpty(&t.mu.retryDelays), nonEmpty(&t.mu.holdTimes)
+	s.BusiestShare = t.mu.busiest.share(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
 	rs := &t.mu.records
 	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, t.mu.holds.total
@@ -202,8 +219,8 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	return s
 }
 
-// countLocked counts a call that has ended.
-func (t *Tracker[T]) countLocked(c *Tracked[T]) {
+// countLocked counts a call that has ended, and reports whether to note its causes: see busiest.go.
+func (t *Tracker[T]) countLocked(c *Tracked[T]) (noteCauses bool) {
 	n, r := &t.mu.counted, &c.result
 	n.Handled++
 	if _, panicked := r.Err.(*PanicError); panicked {
@@ -230,6 +247,15 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) {
 		n.Failed++
 		n.GivenUp++
 	}
+	return t.mu.busiest.count(r.Key, r.Started)
+}
+
+// nonEmpty returns what h has counted, or nil if that is nothing.
+func nonEmpty(h *observe.Histogram) *workqueue.Histogram {
+	if read := (*workqueue.Histogram)(h.Read()); read.Count() > 0 {
+		return read
+	}
+	return nil
 }
 
 // readStats returns the pool's Stats without OldestUnanswered, all of one moment: with Ended the last ones.

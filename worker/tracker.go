@@ -80,6 +80,9 @@ type Tracker[T comparable] struct {
 		// counted has the numbers that only grow, and those of the last list: callStats adds the others.
 		counted     Stats
 		durations   observe.Histogram
+		busiest     busiest[T]
+		retryDelays observe.Histogram // of failures that are retried
+		holdTimes   observe.Histogram // how long keys were on hold
 		changeTimes observe.Histogram // how long answered changes took, see unanswered.go
 		endWatch    func()            // in a tracker without a pool, while calls run: ends the watch for stuck ones
 	}
@@ -128,6 +131,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	buckets, err := t.options.durationBuckets()
 	t.argsErr = errors.Join(checkQueue(queue), options.check(), err)
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
+	t.mu.retryDelays, t.mu.holdTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	t.readStats = t.ownStats
 	t.hasher = sync.OnceValues(stablehash.New[T])
 	t.loop = dueloop.New(t.options.Clock, t.endDue)

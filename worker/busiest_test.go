@@ -1,0 +1,112 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// A sketch of a hundred keys a minute is off by 1 % of all calls at most, and forgets what is ten minutes old.
+func TestBusiestAgainstCounts(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		zipf := rand.NewZipf(rng, 1.1, 1, 5000)
+		var b busiest[uint64]
+		at := time.Unix(1e9, 0)
+		var minutes []map[uint64]uint64
+		for range 25 {
+			exact := make(map[uint64]uint64)
+			for range 1000 + rng.IntN(5000) {
+				key := zipf.Uint64()
+				b.count(key, at)
+				exact[key]++
+			}
+			minutes = append(minutes, exact)
+			calls, counts := b.sum(at)
+			want, wantCalls := make(map[uint64]uint64), uint64(0)
+			for _, m := range minutes[max(0, len(minutes)-busyMinutes):] {
+				for key, n := range m {
+					want[key] += n
+					wantCalls += n
+				}
+			}
+			if calls != wantCalls {
+				t.Fatalf("seed %d: %d calls, want %d", seed, calls, wantCalls)
+			}
+			for key, n := range want {
+				if d := int64(counts[key].calls) - int64(n); max(d, -d) > int64(calls/100) {
+					t.Fatalf("seed %d: %d calls of key %d, want %d of %d", seed, counts[key].calls, key, n, calls)
+				}
+			}
+			at = at.Add(time.Minute)
+		}
+		if share := b.share(at.Add(time.Hour)); share != 0 {
+			t.Errorf("after an hour a key has %v of the calls", share)
+		}
+	}
+}
+
+// The page and the metrics have the keys with the most calls and why they came, the delays of failures, and
+// how long keys were on hold.
+func TestBusiestDelaysAndHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
+		q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.ExtendedRateLimiting[string])
+		failed := 0
+		p := New(q, func(ctx context.Context, key string) error {
+			switch {
+			case key == "fails" && failed < 3:
+				failed++
+				return errors.New("broken")
+			case key == "held" && CallOf(ctx).Attempt() == 1:
+				CallOf(ctx).Hold("it is ready", time.Minute)
+			}
+			return nil
+		}, Options[string]{})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		if s := p.Snapshot(10); s.Stats.BusiestShare != 0 || len(s.Busiest) != 0 || s.Stats.RetryDelays != nil {
+			t.Errorf("at the beginning: %+v", s)
+		}
+		q.Add("held")
+		q.Add("fails")
+		time.Sleep(2 * time.Minute)
+		for i := range 90 {
+			q.AddCause("own writes", workqueue.Cause{Reason: "status changed"})
+			q.Add(fmt.Sprint("other ", i/3))
+			time.Sleep(time.Second)
+		}
+		s := p.Snapshot(2)
+		if len(s.Busiest) != 2 || s.Busiest[0].Key != "own writes" || s.Busiest[0].Calls != 90 ||
+			s.Busiest[0].Causes.String() != "status changed" || s.Busiest[1].Calls >= 10 {
+			t.Errorf("busiest are %+v", s.Busiest)
+		}
+		if share := s.Stats.BusiestShare; share != s.Busiest[0].Share || share < 0.4 || share > 0.6 {
+			t.Errorf("one key has %v of the calls", share)
+		}
+		if d := s.Stats.RetryDelays; d.Count() != 3 || d.Sum != 1+2+4 {
+			t.Errorf("delays of failures: %+v", d)
+		}
+		if h := s.Stats.HoldDurations; h.Count() != 1 || h.Sum != 60 {
+			t.Errorf("holds: %+v", h)
+		}
+		if sum := s.Stats.Durations.Sum; sum != 0 {
+			t.Errorf("the hold counts as %v s of work", sum)
+		}
+		time.Sleep(20 * time.Minute)
+		if s := p.Snapshot(10); len(s.Busiest) != 0 || s.Stats.BusiestShare != 0 {
+			t.Errorf("after twenty minutes: %+v", s.Busiest)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
