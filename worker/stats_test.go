@@ -37,7 +37,7 @@ func TestStats(t *testing.T) {
 			if n != got.Handled || len(got.Durations.Counts) != len(got.Durations.Bounds)+1 {
 				t.Errorf("%s: %d durations of %d calls", when, n, got.Handled)
 			}
-			got.Durations, want.Name = nil, "pool"
+			got.Durations, got.RetryDelays, want.Name = nil, nil, "pool"
 			got.LongestRunning, got.UnfinishedWork = 0, 0 // TestStatsOfRunningCalls looks at them.
 			if got != want {
 				t.Errorf("%s:\n got %+v\nwant %+v", when, got, want)
