@@ -197,6 +197,8 @@ func TestPool(t *testing.T) {
 			"workqueue.pool.handle_duration{p} le 1":  2,
 			"workqueue.pool.change_duration{p} count": 1, "workqueue.pool.change_duration{p} sum": 1,
 			"workqueue.pool.change_duration{p} le 1": 1,
+			"workqueue.pool.retry_delay{p} count":    1, "workqueue.pool.retry_delay{p} sum": 3600,
+			"workqueue.pool.retry_delay{p} le +Inf": 1,
 		}
 		maps.Copy(running, counted)
 		wantValues(t, "while it runs", collect(t, reader), running)
@@ -220,7 +222,7 @@ func TestNamesInPrometheus(t *testing.T) {
 	p.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
 		times := &workqueue.Histogram{Counts: []uint64{0}}
 		return worker.Stats{Queue: "shared", Held: 1, LongestRunning: time.Second, Durations: times, Changes: times,
-			ListedAt: time.Now()}
+			RetryDelays: times, HoldDurations: times, BusiestShare: 0.5, ListedAt: time.Now()}
 	}})
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &all); err != nil {

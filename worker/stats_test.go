@@ -94,12 +94,13 @@ func TestStatsPlus(t *testing.T) {
 		s.Name, s.Ended = fmt.Sprint("pool ", n), true
 		s.Durations = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 0}, Sum: float64(n)}
 		s.Changes = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{0, uint64(n)}, Sum: float64(5 * n)}
-		s.OldestUnanswered = time.Duration(n)
+		s.RetryDelays, s.HoldDurations = s.Durations, s.Changes
+		s.OldestUnanswered, s.BusiestShare = time.Duration(n), float64(n)/10
 		return s
 	}
 	a, b := filled(1), filled(2)
 	want := filled(3)
-	want.Name, want.OldestUnanswered = "pool 1", b.OldestUnanswered
+	want.Name, want.OldestUnanswered, want.BusiestShare = "pool 1", b.OldestUnanswered, b.BusiestShare
 	if got := a.Plus(b); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
