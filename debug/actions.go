@@ -94,7 +94,7 @@ func (h *Handler) actionsOf(r *reading) (can actionSet) {
 	offer("forget", q.Forget != nil || q.ForgetGivenUp != nil || hasPools)
 	offer("cancel", hasPools)
 	offer("release", hasPools)
-	offer("pause", q.Pause != nil)
+	offer("pause", q.Pause != nil || r.pausesPools())
 	offer("pause_group", q.PauseGroup != nil)
 	return can
 }
@@ -266,16 +266,19 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 	r, q, lasts := h.readOne(ctx, e, searchLimit), e.queue, cmp.Or(a.For, operate.UntilResumed)
 	panicked := guarded("queue", func() {
 		done := a.doneText(r.missing == errOutage)
+		if r.pausesPools() && (a.Name == "pause" || a.Name == "resume") {
+			done += " Its workers in this process start no keys while it is paused; keys are still added."
+		}
 		switch action := form.Get("action"); {
 		case r.late:
 			err = r.missing
 		case (action == "pause" || action == "pause_group") && r.stats.ShuttingDown:
 			err = refuse(http.StatusConflict, "The queue is shut down: it cannot be paused.")
-		case action == "pause" && q.Pause != nil:
-			q.Pause(lasts)
+		case action == "pause" && (q.Pause != nil || r.pausesPools()):
+			r.pause(lasts)
 			text = done
-		case action == "resume" && q.Resume != nil:
-			q.Resume()
+		case action == "resume" && (q.Resume != nil || r.pausesPools()):
+			r.resume()
 			text = done
 		case action == "pause_group" && q.PauseGroup != nil:
 			text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, lasts) }, form, done)
@@ -284,8 +287,8 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 		case action == "retry" && r.stats.ShuttingDown:
 			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
 		case !h.actionsOf(r).Has(action):
-			err = refuse(http.StatusBadRequest, "This queue has no such action: pausing and removing "+
-				"need a priorityqueue or a redisqueue, canceling and releasing a worker.Pool.")
+			err = refuse(http.StatusBadRequest, "This queue has no such action: removing needs a "+
+				"priorityqueue or a redisqueue, pausing one of them or a worker.Pool, canceling and releasing a pool.")
 		case form.Has("of") && (action == "retry" || action == "forget"), len(form["key"]) > 1:
 			result, text, err = h.actOnMany(ctx, r, form)
 		case form.Has("key"):

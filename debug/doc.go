@@ -62,7 +62,8 @@
 //	         remove    takes it out of the queue and forgets its failures
 //	         cancel    ends the context of the handler that has it: see [worker.Pool.Cancel]
 //	         release   ends the hold of the key: see [worker.Pool.Release]
-//	         pause, resume, pause_group, resume_group
+//	         pause     the queue hands out nothing or, if it cannot pause, its pools in this process start nothing
+//	         resume, pause_group, resume_group
 //	queue    the queue's id
 //	key, id  the text of the key, whole or as the page shows it, and what distinguishes it from others with
 //	         that text. Without id all keys are looked at, and nothing is done if several have the text. For

@@ -64,5 +64,5 @@ func ExampleOptions_audit() {
 	act("action=cancel&queue=orders&key=acme/18")
 	// Output:
 	// bob: retry orders of="failing" keys=1
-	// bob: cancel orders key="acme/18" keys=0: This queue has no such action: pausing and removing need a priorityqueue or a redisqueue, canceling and releasing a worker.Pool.
+	// bob: cancel orders key="acme/18" keys=0: This queue has no such action: removing needs a priorityqueue or a redisqueue, pausing one of them or a worker.Pool, canceling and releasing a pool.
 }

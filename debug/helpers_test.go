@@ -267,7 +267,7 @@ type (
 		Key, ID, State, Error, Stack, Group string
 		Bytes, Attempt, Requeues, Priority  int
 		MaxAttempts                         int `json:"max_attempts"`
-		AtOnce                              int
+		AtOnce                              int `json:"at_once"`
 		Stuck, Again, Blocked               bool
 		Since, Due                          time.Time
 		Canceled                            bool

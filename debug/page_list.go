@@ -104,9 +104,10 @@ func (r *reading) trouble() int {
 	switch {
 	case r.late || r.err != nil || r.missing == errOutage:
 		return 3
-	case level == "bad" || r.workers.Stuck > 0 || r.givenUp() > 0:
+	case level == "bad" || r.wedged != nil || r.workers.Stuck > 0 || r.givenUp() > 0:
 		return 2
-	case level == "warn" || r.workers.Failing > 0 || r.workers.Looping > 0 || len(r.pausedGroups) > 0:
+	case level == "warn" || r.workers.Failing > 0 || r.workers.Looping > 0 || len(r.pausedGroups) > 0 ||
+		r.workers.StartLimited:
 		return 1
 	}
 	return 0

@@ -50,6 +50,11 @@ type queueReport struct {
 	// Unanswered is how old the numbers are, if the queue does not answer.
 	Unanswered *seconds `json:"unanswered_seconds,omitempty"`
 
+	// Wedged is why a restart of the program would help.
+	Wedged string `json:"wedged,omitempty"`
+	// StartLimited reports that the start limit of a pool keeps queued keys back.
+	StartLimited bool `json:"start_limited,omitempty"`
+
 	// Workers is the sum of the pools. GivenUp counts the given-up keys: the pools', or of a shared queue those
 	// of all processes.
 	Workers worker.Stats `json:"-"`
@@ -125,11 +130,14 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
 		Minute: r.minute, Oldest: r.oldest(), GivenUp: r.givenUp(),
-		Pools: mapped(r.pools, newPoolReport), Workers: *r.workers,
+		StartLimited: r.workers.StartLimited, Pools: mapped(r.pools, newPoolReport), Workers: *r.workers,
 		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
 	if shared := leasing.StatsOf(s); shared != nil {
 		q.PausedBy, q.PausedAge = short(shared.PausedBy, maxName), between(shared.PausedSince, now)
+	}
+	if r.wedged != nil {
+		q.Wedged = short(r.wedged.Error(), maxError)
 	}
 	q.Depth = mapped(q.timeline.points, queued.of)
 	if err := cmp.Or(r.err, r.missing); err != nil {

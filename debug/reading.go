@@ -19,6 +19,8 @@ const (
 	patience = time.Second
 	// maxPatience is the deadline of a page, except for a search.
 	maxPatience = 5 * time.Second
+	// wedgedAfter is after how long calls of all workers are a reason to restart the program.
+	wedgedAfter = 10 * time.Minute
 	// readers is how many queues are read at once.
 	readers = 64
 )
@@ -48,6 +50,8 @@ type reading struct {
 	past []worker.FailedKey[any]
 	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
 	unanswered *worker.UnansweredKey[any]
+	// wedged is why a restart of the program would help, as a pool says, or nil.
+	wedged error
 	// pausedGroups are those of the queue, sorted.
 	pausedGroups []string
 
@@ -221,6 +225,9 @@ func (r *reading) readPools(h *Handler, limit int) {
 			r.past = r.past[:min(len(r.past), maxKeys)]
 		default:
 			r.pools = append(r.pools, poolReading{p, s.Stats})
+			if p.Wedged != nil {
+				r.err = cmp.Or(r.err, guarded("pool", func() { r.wedged = cmp.Or(r.wedged, p.Wedged(wedgedAfter)) }))
+			}
 			if limit > 0 {
 				r.keys.pools = append(r.keys.pools, s)
 			}
@@ -232,6 +239,36 @@ func (r *reading) readPools(h *Handler, limit int) {
 		}
 	}
 	metrics.LeaveOutHolds(&r.stats, *r.workers)
+	if r.entry.queue.Pause == nil && r.pausesPools() && !slices.ContainsFunc(r.pools, isWorking) {
+		r.stats.Paused, r.stats.PausedUntil = true, r.workers.PausedUntil
+	}
+}
+
+// isWorking reports whether a pool can be paused, and is not.
+func isWorking(p poolReading) bool { return p.pool.Pause != nil && !p.stats.Paused }
+
+// pausesPools reports whether a pause of the queue is one of its pools, in this process.
+func (r *reading) pausesPools() bool {
+	canPause := func(p poolReading) bool { return p.pool.Pause != nil }
+	return r.entry.queue.Pause == nil && slices.ContainsFunc(r.pools, canPause)
+}
+
+// pause makes the queue hand out nothing for d or, if it cannot, its pools start nothing.
+func (r *reading) pause(d time.Duration) {
+	if !r.pausesPools() {
+		r.entry.queue.Pause(d)
+		return
+	}
+	r.anyPool(func(p *worker.Inspector) bool { p.Pause(d); return true })
+}
+
+// resume ends a pause.
+func (r *reading) resume() {
+	if !r.pausesPools() {
+		r.entry.queue.Resume()
+		return
+	}
+	r.anyPool(func(p *worker.Inspector) bool { p.Resume(); return true })
 }
 
 // ask reads e, one goroutine at a time. It returns nil if ctx ends while another one reads, and at once if

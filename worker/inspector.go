@@ -43,6 +43,8 @@ type Inspector struct {
 	Cancel  func(key any) bool
 	Forget  func(key any)
 	Release func(key any) bool
+	// Wedged is that of the pool.
+	Wedged func(limit time.Duration) error
 	// Pause and Resume are those of the pool. They are nil for a [Tracker], which starts no calls itself.
 	Pause  func(d time.Duration)
 	Resume func()
@@ -70,6 +72,7 @@ func (t *Tracker[T]) Inspector() Inspector {
 		Cancel:   func(key any) bool { return t.Cancel(typed[T](key)) },
 		Forget:   func(key any) { t.Forget(typed[T](key)) },
 		Release:  func(key any) bool { return t.Release(typed[T](key)) },
+		Wedged:   t.Wedged,
 	}
 }
 

@@ -360,6 +360,6 @@ func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
 // Inspector shows the pool to tools that do not know the type of its keys.
 func (p *Pool[T]) Inspector() Inspector {
 	i := p.tracker.Inspector()
-	i.Pause, i.Resume = p.Pause, p.Resume
+	i.Wedged, i.Pause, i.Resume = p.Wedged, p.Pause, p.Resume
 	return i
 }

@@ -17,14 +17,14 @@ import (
 //
 // It is nil as long as a worker is free or a call ends now and then; while nothing is queued, or all that is
 // queued is kept back by a limit of a group or a pause; for keys that wait for their time, and those on hold,
-// which need no worker; with StartLimit, which keeps workers free; before Run and after [Pool.SetWorkers] with
-// 0; and once the pool is to end, which Options bound.
+// which need no worker; with StartLimit, which keeps workers free; before Run, in a pause of the pool and after
+// [Pool.SetWorkers] with 0; and once the pool is to end, which Options bound.
 //
 // Wedged does not block. It asks the queue for its Stats, and no server.
 func (p *Pool[T]) Wedged(limit time.Duration) error {
 	now := p.options.Clock.Now()
 	p.mu.Lock()
-	isEnding, target, workers, readySince := p.mu.phase > phaseEmptying, p.mu.target, len(p.mu.workers), p.mu.readySince
+	isEnding, target, workers, readySince := p.mu.phase > phaseEmptying, p.wantedLocked(), len(p.mu.workers), p.mu.readySince
 	p.mu.Unlock()
 	switch {
 	case isEnding:
