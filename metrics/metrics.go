@@ -276,8 +276,8 @@ var Pool = []Metric[worker.Stats]{
 	FailingKeys: gauge("workqueue_pool_failing_keys", "Number of keys that failed and will be tried again.",
 		func(st *worker.Stats) float64 { return float64(st.Failing) }),
 	LoopingKeys: gauge("workqueue_pool_looping_keys",
-		"Number of keys whose handler was interrupted, or whose hold was released at once, "+
-			"more than five times in a row.",
+		"Number of keys that wanted to come at once more than five times in a row: they were interrupted, or "+
+			"asked for it.",
 		func(st *worker.Stats) float64 { return float64(st.Looping) }).onlyIf(always),
 	HeldKeys: gauge("workqueue_pool_held_keys", "Number of keys that are on hold.",
 		func(st *worker.Stats) float64 { return float64(st.Held) }).onlyIf(always),
@@ -336,10 +336,9 @@ func knowsChanges(st *worker.Stats) bool { return st.Changes != nil }
 // poolResults returns the values of workqueue_pool_results_total.
 func poolResults(st *worker.Stats) []Labelled {
 	return []Labelled{
-		{"success", float64(st.Handled - st.Failed - st.Requeued - st.Interrupted - st.Holds)},
+		{"success", float64(st.Handled - st.Failed - st.Requeued - st.Interrupted)},
 		{"requeue", float64(st.Requeued)},
 		{"interrupt", float64(st.Interrupted)},
-		{"hold", float64(st.Holds)},
 		{"retry", float64(st.Failed - st.GivenUp)},
 		{"give_up", float64(st.GivenUp)},
 	}

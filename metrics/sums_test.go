@@ -152,7 +152,7 @@ func TestHeldKeys(t *testing.T) {
 func TestPoolResults(t *testing.T) {
 	st := worker.Stats{Handled: 20, Holds: 5, Failed: 3, GivenUp: 1, Requeued: 2, RequeuedAfter: 1,
 		Interrupted: 4}
-	want := []Labelled{{"success", 6}, {"requeue", 2}, {"interrupt", 4}, {"hold", 5}, {"retry", 2},
+	want := []Labelled{{"success", 11}, {"requeue", 2}, {"interrupt", 4}, {"retry", 2},
 		{"give_up", 1}}
 	if got := poolResults(&st); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

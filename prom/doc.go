@@ -45,7 +45,7 @@
 // A pool of package worker has these, with its name, which is that of its queue if it has no other:
 //
 //	workqueue_pool_results_total                 counter    calls of the handler, by result: success,
-//	                                                        requeue, interrupt, hold, retry, give_up
+//	                                                        requeue, interrupt, retry, give_up
 //	workqueue_pool_errors_total                  counter    those that failed
 //	workqueue_pool_give_ups_total                counter    those that failed and whose key was given up
 //	workqueue_pool_panics_total                  counter    those that panicked
@@ -57,8 +57,8 @@
 //	workqueue_pool_stuck_workers                 gauge      workers whose handler takes too long
 //	workqueue_pool_start_limited                 gauge      1 while the start limit keeps queued keys back
 //	workqueue_pool_failing_keys                  gauge      keys that failed and will be tried again
-//	workqueue_pool_looping_keys                  gauge      keys that were interrupted, or released at
-//	                                                        once, more than five times in a row
+//	workqueue_pool_looping_keys                  gauge      keys that wanted to come at once more than
+//	                                                        five times in a row
 //	workqueue_pool_held_keys                     gauge      keys that are on hold
 //	workqueue_pool_held_to_limit_total           counter    holds that came to their limit
 //	workqueue_pool_given_up_keys                 gauge      keys that were given up and that the pool remembers

@@ -99,8 +99,8 @@ func controllerRuntimePoolFamilies() []family[worker.Stats] {
 // controllerRuntimeResults returns the values of controller_runtime_reconcile_total.
 func controllerRuntimeResults(st *worker.Stats) []metrics.Labelled {
 	return []metrics.Labelled{
-		{Label: "success", Value: float64(st.Handled - st.Failed - st.Requeued - st.Interrupted - st.Holds)},
-		{Label: "requeue", Value: float64(st.Requeued - st.RequeuedAfter + st.Interrupted + st.Holds)},
+		{Label: "success", Value: float64(st.Handled - st.Failed - st.Requeued - st.Interrupted)},
+		{Label: "requeue", Value: float64(st.Requeued - st.RequeuedAfter + st.Interrupted)},
 		{Label: "requeue_after", Value: float64(st.RequeuedAfter)},
 		{Label: "error", Value: float64(st.Failed)},
 	}

@@ -65,7 +65,6 @@ workqueue_pool_looping_keys{name="q"} 1
 workqueue_pool_oldest_change_age_seconds{name="q"} 1.5
 workqueue_pool_panics_total{name="q"} 1
 workqueue_pool_results_total{name="q",result="give_up"} 1
-workqueue_pool_results_total{name="q",result="hold"} 0
 workqueue_pool_results_total{name="q",result="interrupt"} 0
 workqueue_pool_results_total{name="q",result="requeue"} 2
 workqueue_pool_results_total{name="q",result="retry"} 2
@@ -82,7 +81,6 @@ workqueue_pool_handle_duration_seconds_count{name="q"} 8
 workqueue_pool_held_to_limit_total{name="q"} 0
 workqueue_pool_panics_total{name="q"} 1
 workqueue_pool_results_total{name="q",result="give_up"} 1
-workqueue_pool_results_total{name="q",result="hold"} 0
 workqueue_pool_results_total{name="q",result="interrupt"} 0
 workqueue_pool_results_total{name="q",result="requeue"} 2
 workqueue_pool_results_total{name="q",result="retry"} 2
