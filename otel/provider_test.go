@@ -189,8 +189,8 @@ func TestPool(t *testing.T) {
 		counted := map[string]float64{
 			"workqueue.pool.results{p success}": 1, "workqueue.pool.results{p retry}": 1,
 			"workqueue.pool.results{p requeue}": 0, "workqueue.pool.results{p interrupt}": 0,
-			"workqueue.pool.results{p hold}": 0, "workqueue.pool.results{p give_up}": 0,
-			"workqueue.pool.errors{p}": 1, "workqueue.pool.give_ups{p}": 0, "workqueue.pool.panics{p}": 0,
+			"workqueue.pool.results{p give_up}": 0,
+			"workqueue.pool.errors{p}":          1, "workqueue.pool.give_ups{p}": 0, "workqueue.pool.panics{p}": 0,
 			"workqueue.pool.held_to_limit{p}":         0,
 			"workqueue.pool.timeouts{p}":              0,
 			"workqueue.pool.handle_duration{p} count": 2, "workqueue.pool.handle_duration{p} sum": 2,
