@@ -109,10 +109,11 @@ func (r *run[K]) prepare() {
 		}
 	}
 	if r.Shared {
+		queue := foreign.RateLimiting(queue) // Once: it keeps account of what is held.
 		r.shared, r.line = queue, &line[K]{sim: r.sim, more: make(chan struct{}, 1), turn: make(map[string]int)}
 		var ctx context.Context
 		ctx, r.endLine = context.WithCancel(context.Background())
-		go r.line.run(ctx, foreign.RateLimiting(queue))
+		go r.line.run(ctx, queue)
 	} else {
 		r.first = queue
 	}
