@@ -34,14 +34,22 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkScript measures the server's CPU for a batch that finishes, adds and hands out that many keys.
+// BenchmarkScript measures the server's CPU for a batch that finishes, adds and hands out that many keys. With notes, another key waits
+// with a priority.
 func BenchmarkScript(b *testing.B) {
-	for _, keys := range []int{1, 40} {
-		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			s := startServer(b)
+	for _, c := range []struct {
+		keys  int
+		notes string
+	}{{1, "none"}, {40, "none"}, {40, "one"}} {
+		b.Run(fmt.Sprintf("keys=%d/notes=%s", c.keys, c.notes), func(b *testing.B) {
+			s, keys := startServer(b), c.keys
 			client, meter := s.meter()
 			r := rawSession{t: b, client: client, s: batchScript, id: "abcdefghijk", lease: time.Minute}
 			number, next := 0, 0
+			if c.notes != "none" {
+				number++
+				r.send(number, 0, "P0000000000000001z5 3600000000")
+			}
 			var dones []string
 			for b.Loop() {
 				ops := dones

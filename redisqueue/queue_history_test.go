@@ -33,6 +33,8 @@ type history struct {
 	dead      chan int     // the replicas that it has ended
 	late      atomic.Int64 // answers that were said after the lease had ended
 
+	olderScripts atomic.Int64 // how many replicas have one
+
 	// With replicas in processes of their own: what a handler reads the version with, and calls in the end, and
 	// what the producer calls.
 	version func(key string) int

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -19,8 +20,8 @@ import (
 type tally struct {
 	histories, handlings, accepted, confirmed, replicasKilled, replicasCut, serversKilled, serversStopped,
 	flushes atomic.Int64
-	halfOpen, killedByKey, replicasLeft, otherVersions, pauses, limited atomic.Int64
-	lateAnswers, replicasEnded, serversFull                             atomic.Int64
+	halfOpen, killedByKey, replicasLeft, otherVersions, pauses, limited  atomic.Int64
+	lateAnswers, replicasEnded, serversFull, limitsChanged, olderScripts atomic.Int64
 }
 
 func (y *tally) String() string {
@@ -28,12 +29,14 @@ func (y *tally) String() string {
 		"%d histories: %d hand-outs (%d done while the lease lived), %d confirmed adds, %d replicas killed, %d cut off, "+
 			"%d with half-open connections, %d killed by a key and %d of another version, the server killed %d times, stopped %d times, "+
 			"left %d times by the replica that confirmations wait for, full %d times, and its scripts flushed %d times; "+
-			"the queue paused %d times, %d with a start limit; %d answers after the lease, %d orderly ends",
+			"the queue paused %d times, %d with a start limit; %d answers after the lease, %d orderly ends; "+
+			"limits changed %d times; %d replicas with an older script",
 		y.histories.Load(), y.handlings.Load(), y.accepted.Load(), y.confirmed.Load(), y.replicasKilled.Load(),
 		y.replicasCut.Load(),
 		y.halfOpen.Load(), y.killedByKey.Load(), y.otherVersions.Load(),
 		y.serversKilled.Load(), y.serversStopped.Load(), y.replicasLeft.Load(), y.serversFull.Load(),
-		y.flushes.Load(), y.pauses.Load(), y.limited.Load(), y.lateAnswers.Load(), y.replicasEnded.Load())
+		y.flushes.Load(), y.pauses.Load(), y.limited.Load(), y.lateAnswers.Load(), y.replicasEnded.Load(),
+		y.limitsChanged.Load(), y.olderScripts.Load())
 }
 
 // count adds h to y.
@@ -42,6 +45,7 @@ func (h *history) count(y *tally) {
 	defer h.mu.Unlock()
 	y.histories.Add(1)
 	y.lateAnswers.Add(h.late.Load())
+	y.olderScripts.Add(h.olderScripts.Load())
 	for _, n := range h.confirmed {
 		y.confirmed.Add(int64(n))
 	}
@@ -77,6 +81,20 @@ type replica struct {
 	quiet  sync.WaitGroup // the producer
 }
 
+// olderScripts are those of other versions of the library with the same format of data. While two versions run, as in a rolling
+// upgrade, their scripts share the data. testdata has the script of each release: docs/project/releasing.md says how it gets there.
+var olderScripts = sync.OnceValue(func() (scripts []*redis.Script) {
+	names, _ := filepath.Glob("testdata/batch-*.lua")
+	for _, name := range names {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			panic(err)
+		}
+		scripts = append(scripts, redis.NewScript(string(source)))
+	}
+	return scripts
+})
+
 func (h *history) startReplica(number int, addr string, config Config[string], random *rand.Rand,
 	flaky *atomic.Bool) *replica {
 	lease := config.Lease
@@ -93,7 +111,12 @@ func (h *history) startReplica(number int, addr string, config Config[string], r
 	p := startProxy(h.t, addr, cut)
 	client := newClient(h.t, &redis.Options{Addr: p.addr(), MaxRetries: -1, ReadTimeout: 2 * lease,
 		DialTimeout: lease})
-	q := newQueue(client, config, batchScript)
+	script := batchScript
+	if older := olderScripts(); len(older) > 0 && random.IntN(4) == 0 {
+		script = older[random.IntN(len(older))]
+		h.olderScripts.Add(1)
+	}
+	q := newQueue(client, config, script)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &replica{q: q, proxy: p, cancel: cancel}
 	for range 3 {
@@ -212,7 +235,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		}
 		bury()
 		n, r := anyReplica()
-		fault, pause := random.IntN(17), time.Duration(random.IntN(800))*time.Millisecond
+		fault, pause := random.IntN(19), time.Duration(random.IntN(800))*time.Millisecond
 		switch fault {
 		case 0, 1, 2:
 			happens(&y.replicasKilled, "kill replica ", n)
@@ -260,6 +283,13 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			happens(&y.serversFull, "the server is full for ", pause)
 			_ = limitMemory("100kb")
 			time.AfterFunc(pause, func() { _ = limitMemory("0") })
+		case 17, 18:
+			config.StartLimit = []StartLimit{{}, {Rate: 100, Burst: 1}, {Rate: 400, Burst: 8}, {Rate: 20, Burst: 40}}[random.IntN(4)]
+			config.Limit = []float64{0, 50, 1000}[random.IntN(3)]
+			happens(&y.limitsChanged, "limits change, beginning with replica ", n, ": ", config.StartLimit, " ", config.Limit)
+			r.kill()
+			delete(replicas, n)
+			start()
 		case 12:
 			happens(&y.pauses, "pause the queue for ", pause)
 			r.q.Pause(pause)
