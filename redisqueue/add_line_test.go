@@ -163,10 +163,10 @@ func TestToolQueuesNoDueKeys(t *testing.T) {
 	q.AddWithPriority("high", 1, 10*time.Minute)
 	flush(t, q)
 	tool := attach(t, client)
-	tool.script = shiftedScript()
+	tool.queue.script = shiftedScript()
 	shiftClock(t, client, 20*time.Minute)
-	tool.Add("new")
-	flush(t, tool.Queue)
+	tool.queue.Add("new")
+	flush(t, tool.queue)
 	q.Resume()
 	freshStats(t, q)
 	wantOrder(t, q, "high", "old", "new")
@@ -239,7 +239,7 @@ func TestStartLimitShows(t *testing.T) {
 	if c, err := attach(t, client).Counts(t.Context()); err != nil || !c.Limited {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
-	if st := freshStats(t, attach(t, client).Queue); st.Blocked != 1 {
+	if st := freshStats(t, attach(t, client).queue); st.Blocked != 1 {
 		t.Errorf("a tool's Stats() = %+v", st)
 	}
 	if facts := fmt.Sprint(q.Facts()); !slices.Contains(q.Facts(),

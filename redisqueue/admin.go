@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,13 @@ import (
 var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 
 // Admin is an end of a queue for operators and their tools; [Attach] makes one. Its keys are the strings that
-// the server has, whatever type of keys the program has. Beside its own methods an operator may call those of
-// Queue that look, add, remove, pause and shut down. An Admin should not process keys. It does not know the
-// replicas' PriorityStep: its own AddWithPriority counts a minute for each step of a priority.
-type Admin struct{ *Queue[string] }
+// the server has, whatever type of keys the program has. It hands out no keys.
+//
+// Its methods return an error if the server does not answer until ctx ends, or if what it has makes no sense.
+// Those that change keys return what the server is known to have done, beside an error; it may have done, or
+// still do, what was under way. They send a few hundred keys at a time, and the next ones when the server has
+// answered. After Close they return ErrShutDown, and those that only read go on.
+type Admin struct{ queue *Queue[string] }
 
 // Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up
 // none, and forgets nothing. Without the right to write it can read. When the server answers a change with an
@@ -55,7 +59,7 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Ad
 	config.description = description
 	q := newQueue(client, config, batchScript)
 	q.tool = true
-	return &Admin{q}, nil
+	return &Admin{queue: q}, nil
 }
 
 // Queues returns the names of the queues on the server, sorted, with a scan of all of its keys in steps.
@@ -77,8 +81,38 @@ func Queues(ctx context.Context, client redis.UniversalClient) (names []string, 
 	return slices.Compact(names), err // A scan may find a key twice.
 }
 
+// Close ends the Admin. Without it, what was not sent is tried until the server answers. It does not block.
+func (a *Admin) Close() { a.queue.ShutDown() }
+
 // Description says which format of data, how many shards and which type of keys the queue has.
-func (a *Admin) Description() string { return a.config.description }
+func (a *Admin) Description() string { return a.queue.config.description }
+
+// Add queues keys, or lets them wait if after is positive, and returns how many the server has confirmed. To
+// the server, another way to write a key is another key.
+func (a *Admin) Add(ctx context.Context, after time.Duration, keys ...string) (added int, err error) {
+	for some := range slices.Chunk(keys, maxWork) {
+		for _, key := range some {
+			a.queue.AddAfter(key, after)
+		}
+		if err := a.queue.Flush(ctx); err != nil {
+			return added, cmp.Or(a.queue.Info().Outage, err) // What the server says is worth more than that time is up.
+		}
+		added += len(some)
+	}
+	return added, nil
+}
+
+// Pause is [Queue.Pause] that returns when the server has paused the queue.
+func (a *Admin) Pause(ctx context.Context, d time.Duration) error {
+	a.queue.Pause(d)
+	return a.queue.Flush(ctx)
+}
+
+// Resume is [Queue.Resume] that returns when the server has resumed the queue.
+func (a *Admin) Resume(ctx context.Context) error {
+	a.queue.Resume()
+	return a.queue.Flush(ctx)
+}
 
 // Keys yields up to limit keys of a list in its order or, if limit is not positive, all of them in no order.
 // It calls the server for every few hundred. Without a limit, every key that stays in the list is yielded;
@@ -89,50 +123,44 @@ func (a *Admin) Description() string { return a.config.description }
 // has makes no sense, the others are yielded, and an error last. Keys reads alone, and works after shutdown
 // too.
 func (a *Admin) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[string], error] {
-	return a.keys(ctx, list, limit)
+	return a.queue.keys(ctx, list, limit)
 }
 
-// Key returns what the server knows of key; its State is empty if it is not in the queue. It returns an error
-// if the server does not answer, if ctx ends, or if what the server has makes no sense. It reads alone, and
-// works after shutdown too.
-func (a *Admin) Key(ctx context.Context, key string) (KeyInfo[string], error) { return a.key(ctx, key) }
-
-// DiscardContext is Remove of several keys. It returns those that the server knew. It sends a few hundred at
-// a time, and the next ones when the server has answered. If it does not answer until ctx ends,
-// DiscardContext returns an error beside the keys that the server is known to have removed; it may still
-// remove the few hundred that were under way. After shutdown it returns ErrShutDown.
-func (a *Admin) DiscardContext(ctx context.Context, keys ...string) (discarded []string, err error) {
-	return a.change(ctx, codeDiscard, keys)
+// Key returns what the server knows of key; its State is empty if it is not in the queue. It reads alone.
+func (a *Admin) Key(ctx context.Context, key string) (KeyInfo[string], error) {
+	return a.queue.key(ctx, key)
 }
 
-// RetryGivenUpContext is RetryGivenUp of several keys. It returns those that had been given up. It sends them
-// as DiscardContext.
-func (a *Admin) RetryGivenUpContext(ctx context.Context, keys ...string) (retried []string, err error) {
-	return a.change(ctx, codeRetryGivenUp, keys)
+// Remove is [Queue.Remove] of several keys. It returns those that the server knew.
+func (a *Admin) Remove(ctx context.Context, keys ...string) (removed []string, err error) {
+	return a.queue.change(ctx, codeDiscard, keys)
 }
 
-// ForgetGivenUpContext is ForgetGivenUp of several keys. It returns those that had been given up. It sends
-// them as DiscardContext.
-func (a *Admin) ForgetGivenUpContext(ctx context.Context, keys ...string) (forgotten []string, err error) {
-	return a.change(ctx, codeForgetGivenUp, keys)
+// RetryGivenUp is [Queue.RetryGivenUp] of several keys. It returns those that had been given up.
+func (a *Admin) RetryGivenUp(ctx context.Context, keys ...string) (retried []string, err error) {
+	return a.queue.change(ctx, codeRetryGivenUp, keys)
+}
+
+// ForgetGivenUp is [Queue.ForgetGivenUp] of several keys. It returns those that had been given up.
+func (a *Admin) ForgetGivenUp(ctx context.Context, keys ...string) (forgotten []string, err error) {
+	return a.queue.change(ctx, codeForgetGivenUp, keys)
 }
 
 // Release takes keys from the workers that hold them, for instance because their handlers hang, and returns
 // those that were held. They are queued at once, before all others, with their failures and causes. What a
 // former holder says of its key from now on changes nothing, but its handler may still run: its context ends
 // with [ErrReleased] when its replica next calls the server, which is within a third of the lease. That
-// process does not get the key again before its handler has returned. It sends keys as DiscardContext.
+// process does not get the key again before its handler has returned.
 func (a *Admin) Release(ctx context.Context, keys ...string) (released []string, err error) {
-	return a.change(ctx, codeRelease, keys)
+	return a.queue.change(ctx, codeRelease, keys)
 }
 
 // SetAsideKeys returns up to limit strings that could not be decoded, all if limit is not positive, in no
-// order, each once. They stay on the server, and stop nothing, until they are requeued or dropped. It returns
-// an error if the server does not answer or ctx ends, with what it has until then. It reads alone, and works
-// after shutdown too.
+// order, each once. They stay on the server, and stop nothing, until they are requeued or dropped. Beside an
+// error it returns what it has until then. It reads alone.
 func (a *Admin) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
 	seen := make(map[string]bool) // A scan may find a string twice.
-	for _, s := range a.shards {
+	for _, s := range a.queue.shards {
 		for from := "0"; from != ""; {
 			var rows []row[string]
 			if rows, from, err = s.readRows(ctx, "scan", "aside", from, maxPage); err != nil {
@@ -152,15 +180,14 @@ func (a *Admin) SetAsideKeys(ctx context.Context, limit int) (encoded []string, 
 }
 
 // RequeueSetAside queues strings again that were set aside, and returns those that were. A replica that still
-// cannot decode one sets it aside again. It sends them as DiscardContext.
+// cannot decode one sets it aside again.
 func (a *Admin) RequeueSetAside(ctx context.Context, encoded ...string) (requeued []string, err error) {
-	return a.change(ctx, codeRequeueSetAside, encoded)
+	return a.queue.change(ctx, codeRequeueSetAside, encoded)
 }
 
-// DropSetAside forgets strings that were set aside, and returns those that were. It sends them as
-// DiscardContext.
+// DropSetAside forgets strings that were set aside, and returns those that were.
 func (a *Admin) DropSetAside(ctx context.Context, encoded ...string) (dropped []string, err error) {
-	return a.change(ctx, codeDropSetAside, encoded)
+	return a.queue.change(ctx, codeDropSetAside, encoded)
 }
 
 // Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that
@@ -169,9 +196,9 @@ func (a *Admin) DropSetAside(ctx context.Context, encoded ...string) (dropped []
 // replicas go on with an empty queue. It returns an error if the server does not answer, or ctx ends; then a
 // part may be deleted. It works after shutdown too.
 func (a *Admin) Purge(ctx context.Context) error {
-	for _, s := range a.shards {
+	for _, s := range a.queue.shards {
 		// The sessions' WAKE lists end by themselves within a minute.
-		if err := a.client.Unlink(ctx, s.names.shard...).Err(); err != nil {
+		if err := a.queue.client.Unlink(ctx, s.names.shard...).Err(); err != nil {
 			return fmt.Errorf("redisqueue: purge: %w", err)
 		}
 	}

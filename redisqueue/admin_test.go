@@ -19,7 +19,7 @@ func attach(t testing.TB, client redis.UniversalClient) *Admin {
 	t.Helper()
 	tool, err := Attach(within(t, 10*time.Second), client, "test")
 	must(t, err)
-	t.Cleanup(func() { endQueue(t, tool.Queue) })
+	t.Cleanup(func() { endQueue(t, tool.queue) })
 	return tool
 }
 
@@ -44,7 +44,7 @@ func TestTool(t *testing.T) {
 		tool := attach(t, s.client())
 		q.AddCause("held", workqueue.Cause{Reason: "why"})
 		mustGet(t, q, "held")
-		must(t, tool.AddContext(ctx, "held"))
+		must(t, tool.queue.AddContext(ctx, "held"))
 		keys := keysNamed("k", 700)
 		for i, key := range keys {
 			giveUp(q, key, errors.New("broken"))
@@ -55,13 +55,13 @@ func TestTool(t *testing.T) {
 		if c, err := tool.Counts(ctx); err != nil || c != want {
 			t.Errorf("%d shards: Counts() = %+v, %v, want %+v", shards, c, err, want)
 		}
-		if got := listed(t, tool.Queue, ListWaiting, 600); !slices.Equal(got, keys[:600]) {
+		if got := listed(t, tool.queue, ListWaiting, 600); !slices.Equal(got, keys[:600]) {
 			t.Errorf("%d shards: %d waiting keys, %.100q", shards, len(got), got)
 		}
-		if n := len(listed(t, tool.Queue, ListGivenUp, 0)); n != 700 {
+		if n := len(listed(t, tool.queue, ListGivenUp, 0)); n != 700 {
 			t.Errorf("%d shards: %d keys were given up", shards, n)
 		}
-		if n := len(listed(t, tool.Queue, ListAll, 0)); n != 701 {
+		if n := len(listed(t, tool.queue, ListAll, 0)); n != 701 {
 			t.Errorf("%d shards: %d keys", shards, n)
 		}
 		k, err := tool.Key(ctx, "held")
@@ -69,11 +69,11 @@ func TestTool(t *testing.T) {
 			k.Causes.String() != "why" {
 			t.Errorf("%d shards: Key() = %+v, %v", shards, k, err)
 		}
-		calls := tool.Info().Calls
-		retried, err := tool.RetryGivenUpContext(ctx, append(keys, "unknown")...)
-		if err != nil || len(retried) != 700 || tool.Info().Calls-calls > 60 {
+		calls := tool.queue.Info().Calls
+		retried, err := tool.RetryGivenUp(ctx, append(keys, "unknown")...)
+		if err != nil || len(retried) != 700 || tool.queue.Info().Calls-calls > 60 {
 			t.Errorf("%d shards: RetryGivenUpContext() = %d keys, %v, with %d calls", shards, len(retried), err,
-				tool.Info().Calls-calls)
+				tool.queue.Info().Calls-calls)
 		}
 		c, err := tool.Counts(ctx)
 		if c.OldestQueued <= 0 || c.OldestQueued > time.Minute || err != nil {
@@ -82,7 +82,7 @@ func TestTool(t *testing.T) {
 		if c.OldestQueued = 0; c != (Counts{Queued: 700, Processing: 1, Again: 1, Waiting: 700}) {
 			t.Errorf("%d shards: Counts() = %+v", shards, c)
 		}
-		discarded, err := tool.DiscardContext(ctx, append(keys, "unknown")...)
+		discarded, err := tool.Remove(ctx, append(keys, "unknown")...)
 		if err != nil || len(discarded) != 700 {
 			t.Errorf("%d shards: DiscardContext() = %d keys, %v", shards, len(discarded), err)
 		}
@@ -161,21 +161,21 @@ func TestToolMayReadOnly(t *testing.T) {
 		if k, err := tool.Key(ctx, "x"); err != nil || k.State != workqueue.KeyQueued {
 			t.Errorf("%s: Key() = %+v, %v", name, k, err)
 		}
-		if got := listed(t, tool.Queue, ListGivenUp, 0); len(got) != 1 {
+		if got := listed(t, tool.queue, ListGivenUp, 0); len(got) != 1 {
 			t.Errorf("%s: Keys() = %q", name, got)
 		}
 		began := time.Now()
-		retried, err := tool.RetryGivenUpContext(ctx, "y")
+		retried, err := tool.RetryGivenUp(ctx, "y")
 		if err == nil || !strings.Contains(err.Error(), name) || len(retried) > 0 ||
 			time.Since(began) > 10*time.Second {
 			t.Errorf("%s: RetryGivenUpContext() = %q, %v after %v", name, retried, err, time.Since(began))
 		}
-		if err := tool.AddContext(ctx, "z"); err == nil || !strings.Contains(err.Error(), name) {
+		if err := tool.queue.AddContext(ctx, "z"); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: AddContext() = %v", name, err)
 		}
-		tool.Pause(operate.UntilResumed)
+		tool.queue.Pause(operate.UntilResumed)
 		time.Sleep(50 * time.Millisecond) // The server's answer may come before Flush is called, or after.
-		if err := tool.Flush(within(t, 10*time.Second)); err == nil || !strings.Contains(err.Error(), name) ||
+		if err := tool.queue.Flush(within(t, 10*time.Second)); err == nil || !strings.Contains(err.Error(), name) ||
 			errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: Flush() after Pause() = %v", name, err)
 		}
@@ -192,20 +192,20 @@ func TestToolFlushAfterRefusal(t *testing.T) {
 	acl := func(rule string) { must(t, s.client().Do(ctx, "ACL", "SETUSER", "tool", rule).Err()) }
 	must(t, s.client().Do(ctx, "ACL", "SETUSER", "tool", "on", ">x", "~*", "+@all").Err())
 	tool := attach(t, newClient(t, &redis.Options{Addr: s.addr, Username: "tool", Password: "x"}))
-	must(t, tool.Flush(ctx))
+	must(t, tool.queue.Flush(ctx))
 	acl("-evalsha")
-	tool.Add("refused")
+	tool.queue.Add("refused")
 	waitUntil(t, func() bool {
-		tool.mu.Lock()
-		defer tool.mu.Unlock()
-		return tool.mu.totals.stats.Dropped == 1 && !tool.shards[0].senderRuns
+		tool.queue.mu.Lock()
+		defer tool.queue.mu.Unlock()
+		return tool.queue.mu.totals.stats.Dropped == 1 && !tool.queue.shards[0].senderRuns
 	})
 	acl("+evalsha")
-	must(t, tool.AddContext(ctx, "taken"))
-	if err := tool.Flush(ctx); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+	must(t, tool.queue.AddContext(ctx, "taken"))
+	if err := tool.queue.Flush(ctx); err == nil || !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("Flush() = %v", err)
 	}
-	must(t, tool.Flush(ctx))
+	must(t, tool.queue.Flush(ctx))
 	getEach(t, q, "x", "taken")
 }
 
@@ -229,14 +229,14 @@ func TestToolReclaimsNothing(t *testing.T) {
 	must(t, client.HSet(ctx, names[0], "leaseTime",
 		int64(client.ZScore(ctx, names[6], dead.id).Val())-100_000).Err())
 	tool := attach(t, client)
-	tool.script = q.script
+	tool.queue.script = q.script
 	clocks := func() string {
 		return fmt.Sprint(client.HMGet(ctx, names[0], "leaseTime", "time").Val())
 	}
 	before := clocks()
 	for i := range 100 {
 		shiftClock(t, client, time.Duration(i)*time.Hour)
-		freshStats(t, tool.Queue)
+		freshStats(t, tool.queue)
 	}
 	if c, err := tool.Counts(within(t, 10*time.Second)); err != nil || c.Processing != 1 || c.Failing != 1 {
 		t.Errorf("Counts() = %+v, %v", c, err)
@@ -435,9 +435,9 @@ func TestToolForgetsNothing(t *testing.T) {
 	hourAgo := redis.Z{Member: "x", Score: float64(time.Now().Add(-time.Hour).UnixMicro())}
 	must(t, client.ZAdd(context.Background(), q.shards[0].names.shard[5], hourAgo).Err())
 	tool := attach(t, client)
-	wantFailures(t, tool.Queue, "x", 1)
-	tool.AddRateLimited("x")
-	flush(t, tool.Queue)
+	wantFailures(t, tool.queue, "x", 1)
+	tool.queue.AddRateLimited("x")
+	flush(t, tool.queue)
 	wantFailures(t, q, "x", 2)
 }
 

@@ -195,7 +195,7 @@ func TestBoundedWork(t *testing.T) {
 	}
 	meter.check("Snapshot(1000)")
 
-	must(t, (&Admin{q}).Purge(within(t, 10*time.Second)))
+	must(t, (&Admin{queue: q}).Purge(within(t, 10*time.Second)))
 	wantNoKeys(t, q)
 	meter.check(fmt.Sprintf("%d keys are purged", held+many))
 	if n := admin.DBSize(ctx).Val(); n > 20 {

@@ -25,7 +25,7 @@ func TestAddBehindDiscardThatTimedOut(t *testing.T) {
 	q.Add("holds up the call")
 	waitForCall(t, q)
 	q.Add("x")
-	if found, err := (&Admin{q}).DiscardContext(within(t, 50*time.Millisecond), "x"); len(found) > 0 ||
+	if found, err := (&Admin{queue: q}).Remove(within(t, 50*time.Millisecond), "x"); len(found) > 0 ||
 		err == nil {
 		t.Errorf("DiscardContext() = %q, %v", found, err)
 	}
@@ -423,7 +423,7 @@ func TestWaitingTakesNoConnection(t *testing.T) {
 	go q.Get() // which reads
 	waitForGetters(t, q, 1)
 	for range 5 {
-		if _, err := (&Admin{q}).Counts(within(t, 3*time.Second)); err != nil {
+		if _, err := (&Admin{queue: q}).Counts(within(t, 3*time.Second)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -186,7 +186,7 @@ func TestCausesOfUnfinishedKeys(t *testing.T) {
 	mustGet(t, other, "held")
 	other.AddCause("held", second)
 	for _, key := range []string{"removed", "held"} {
-		if found, err := (&Admin{other}).DiscardContext(ctx, key); len(found) != 1 || err != nil {
+		if found, err := (&Admin{queue: other}).Remove(ctx, key); len(found) != 1 || err != nil {
 			t.Fatal(found, err)
 		}
 	}

@@ -148,12 +148,12 @@ func TestSetAside(t *testing.T) {
 		})})
 	getEach(t, numbers, "1", "3")
 	wantNoKeys(t, numbers)
-	aside, err := (&Admin{numbers}).SetAsideKeys(ctx, 10)
+	aside, err := (&Admin{queue: numbers}).SetAsideKeys(ctx, 10)
 	if !slices.Equal(aside, []string{"two"}) || err != nil || numbers.Info().SetAside != 1 || reported == nil {
 		t.Errorf("SetAsideKeys() = %q, %v; %+v, reported %v", aside, err, numbers.Info(), reported)
 	}
 	cannot.Store(false)
-	if requeued, err := (&Admin{numbers}).RequeueSetAside(ctx, "one", "two"); !slices.Equal(requeued,
+	if requeued, err := (&Admin{queue: numbers}).RequeueSetAside(ctx, "one", "two"); !slices.Equal(requeued,
 		[]string{"two"}) || err != nil {
 		t.Errorf("RequeueSetAside() = %q, %v", requeued, err)
 	}
@@ -162,11 +162,11 @@ func TestSetAside(t *testing.T) {
 	addAll(texts, "two")
 	flush(t, texts)
 	getNothing(t, numbers, 200*time.Millisecond)
-	if dropped, err := (&Admin{numbers}).DropSetAside(ctx, "one", "two"); !slices.Equal(dropped,
+	if dropped, err := (&Admin{queue: numbers}).DropSetAside(ctx, "one", "two"); !slices.Equal(dropped,
 		[]string{"two"}) || err != nil {
 		t.Errorf("DropSetAside() = %q, %v", dropped, err)
 	}
-	if aside, err := (&Admin{numbers}).SetAsideKeys(ctx, 0); len(aside) != 0 || err != nil {
+	if aside, err := (&Admin{queue: numbers}).SetAsideKeys(ctx, 0); len(aside) != 0 || err != nil {
 		t.Errorf("SetAsideKeys() = %q, %v", aside, err)
 	}
 }
@@ -195,7 +195,7 @@ func TestSetAsideKeysOfShrinkingSet(t *testing.T) {
 			return err
 		}
 	}))
-	aside, err := (&Admin{q}).SetAsideKeys(ctx, 0)
+	aside, err := (&Admin{queue: q}).SetAsideKeys(ctx, 0)
 	must(t, err)
 	slices.Sort(aside)
 	if different := len(slices.Compact(slices.Clone(aside))); different != len(aside) {
@@ -312,7 +312,7 @@ func TestSnapshotAndPurge(t *testing.T) {
 			t.Errorf("%d shards: Processing = %+v", shards, p)
 		}
 		ctx, release := q.Lease(context.Background(), "held")
-		must(t, (&Admin{q}).Purge(within(t, 5*time.Second)))
+		must(t, (&Admin{queue: q}).Purge(within(t, 5*time.Second)))
 		freshStats(t, q) // The replica learns it with its next call.
 		<-ctx.Done()
 		release()
@@ -349,9 +349,9 @@ func TestACL(t *testing.T) {
 	getEach(t, q, "a", "b")
 	q.Forget("a")
 	q.Snapshot(10)
-	_, err1 := (&Admin{q}).SetAsideKeys(ctx, 1)
-	_, err2 := (&Admin{q}).DropSetAside(ctx, "x")
-	must(t, errors.Join(err1, err2, q.Flush(ctx), (&Admin{q}).Purge(ctx), q.ShutDownContext(ctx)))
+	_, err1 := (&Admin{queue: q}).SetAsideKeys(ctx, 1)
+	_, err2 := (&Admin{queue: q}).DropSetAside(ctx, "x")
+	must(t, errors.Join(err1, err2, q.Flush(ctx), (&Admin{queue: q}).Purge(ctx), q.ShutDownContext(ctx)))
 	if len(failures) > 0 {
 		t.Error(failures)
 	}

@@ -274,7 +274,7 @@ func TestPauseUntil(t *testing.T) {
 	endQueue(t, gone)
 	q.Add("x")
 	flush(t, q)
-	c, err := (&Admin{q}).Counts(t.Context())
+	c, err := (&Admin{queue: q}).Counts(t.Context())
 	left := time.Until(c.PausedUntil)
 	if err != nil || !c.Paused || c.PausedBy != "operator" || left > time.Hour || left < 55*time.Minute ||
 		time.Since(c.PausedSince) > time.Minute {
@@ -303,7 +303,7 @@ func TestPauseUntil(t *testing.T) {
 	q.Add("x")
 	flush(t, q)
 	shiftClock(t, client, 1000*time.Hour)
-	if c, err := (&Admin{q}).Counts(t.Context()); err != nil || !c.Paused || !c.PausedUntil.IsZero() {
+	if c, err := (&Admin{queue: q}).Counts(t.Context()); err != nil || !c.Paused || !c.PausedUntil.IsZero() {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
 	getNothing(t, q, 20*time.Millisecond)

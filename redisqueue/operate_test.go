@@ -62,7 +62,7 @@ func TestDiscard(t *testing.T) {
 	q.AddRateLimited("queued")
 	flush(t, q)
 	for _, key := range []string{"held", "queued", "waiting"} {
-		if found, err := (&Admin{other}).DiscardContext(ctx, key); len(found) != 1 || err != nil {
+		if found, err := (&Admin{queue: other}).Remove(ctx, key); len(found) != 1 || err != nil {
 			t.Errorf("DiscardContext(%q) = %v, %v", key, found, err)
 		}
 	}
@@ -142,9 +142,9 @@ func TestGivenUp(t *testing.T) {
 		k.GivenUp.Attempts != 1 {
 		t.Errorf("Key() = %+v, %v", k, err)
 	}
-	forgotten, err1 := (&Admin{q}).ForgetGivenUpContext(ctx, "key 3", "unknown")
-	retried, err2 := (&Admin{q}).RetryGivenUpContext(ctx, "key 3", "key 4")
-	again, err3 := (&Admin{q}).RetryGivenUpContext(ctx, "key 4")
+	forgotten, err1 := (&Admin{queue: q}).ForgetGivenUp(ctx, "key 3", "unknown")
+	retried, err2 := (&Admin{queue: q}).RetryGivenUp(ctx, "key 3", "key 4")
+	again, err3 := (&Admin{queue: q}).RetryGivenUp(ctx, "key 4")
 	if must(t, errors.Join(err1, err2, err3)); !slices.Equal(forgotten, []string{"key 3"}) ||
 		!slices.Equal(retried, []string{"key 4"}) || len(again) > 0 {
 		t.Errorf("forgotten: %v, retried: %v, and again: %v", forgotten, retried, again)
@@ -158,12 +158,12 @@ func TestGivenUp(t *testing.T) {
 	shiftClock(t, q.client, 2*time.Hour)
 	tool, err := Attach(ctx, q.client, "test")
 	must(t, err)
-	tool.script = q.script
-	freshStats(t, tool.Queue)
-	if given := tool.GivenUpKeys(10); len(given) != 2 {
+	tool.queue.script = q.script
+	freshStats(t, tool.queue)
+	if given := tool.queue.GivenUpKeys(10); len(given) != 2 {
 		t.Errorf("GivenUpKeys() for a tool = %+v", given)
 	}
-	endQueue(t, tool.Queue)
+	endQueue(t, tool.queue)
 	freshStats(t, q)
 	if got := list(); len(got) != 0 {
 		t.Errorf("GivenUp() two hours later = %q", got)
@@ -321,7 +321,7 @@ func TestReadersOfHangingServer(t *testing.T) {
 			for _, err := range q.keys(ctx, ListGivenUp, 10) {
 				wantErr(t, err, context.DeadlineExceeded)
 			}
-			_, err := (&Admin{q}).Counts(ctx)
+			_, err := (&Admin{queue: q}).Counts(ctx)
 			wantErr(t, err, context.DeadlineExceeded)
 			_, err = q.key(ctx, "x")
 			wantErr(t, err, context.DeadlineExceeded)

@@ -213,7 +213,7 @@ func TestIncompatible(t *testing.T) {
 		t.Errorf("Stats() = %+v", st)
 	}
 	must(t, q.ShutDownContext(ctx))
-	must(t, (&Admin{q}).Purge(ctx))
+	must(t, (&Admin{queue: q}).Purge(ctx))
 	newTestQueue(t, s.client(), Config[string]{})
 	getEach(t, late, "y") // What was refused has waited in the buffer.
 	endQueue(t, late)

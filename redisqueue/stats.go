@@ -197,11 +197,9 @@ type Counts struct {
 	Limited bool
 }
 
-// Counts asks the server for the numbers of the queue. It returns an error, and no numbers, if the server
-// does not answer, if ctx ends, or if what it has makes no sense. It reads alone, and works after shutdown
-// too.
+// Counts asks the server for the numbers of the queue, and returns none beside an error. It reads alone.
 func (a *Admin) Counts(ctx context.Context) (sum Counts, err error) {
-	for _, s := range a.shards {
+	for _, s := range a.queue.shards {
 		c, err := s.readCounts(ctx)
 		if err != nil {
 			return Counts{}, err

@@ -65,21 +65,21 @@ type step struct {
 func (c *command) retry(ctx context.Context, keys []string) error {
 	var r report
 	return c.change(ctx, "queued again", &r, keys,
-		step{c.queue.RetryGivenUpContext, &r.GivenUp, "givenup"},
+		step{c.queue.RetryGivenUp, &r.GivenUp, "givenup"},
 		step{c.queue.RequeueSetAside, &r.SetAside, "aside"})
 }
 
 func (c *command) drop(ctx context.Context, keys []string) error {
 	var r report
 	return c.change(ctx, "dropped", &r, keys,
-		step{c.queue.ForgetGivenUpContext, &r.GivenUp, "givenup"}, step{c.queue.DropSetAside, &r.SetAside, "aside"})
+		step{c.queue.ForgetGivenUp, &r.GivenUp, "givenup"}, step{c.queue.DropSetAside, &r.SetAside, "aside"})
 }
 
 func (c *command) remove(ctx context.Context, keys []string) error {
 	var r report
-	// DiscardContext comes last: it also forgets that a key was given up, and does not say so.
-	return c.change(ctx, "removed", &r, keys, step{c.queue.ForgetGivenUpContext, &r.GivenUp, ""},
-		step{c.queue.DropSetAside, &r.SetAside, ""}, step{c.queue.DiscardContext, &r.InQueue, ""})
+	// Remove comes last: it also forgets that a key was given up, and does not say so.
+	return c.change(ctx, "removed", &r, keys, step{c.queue.ForgetGivenUp, &r.GivenUp, ""},
+		step{c.queue.DropSetAside, &r.SetAside, ""}, step{c.queue.Remove, &r.InQueue, ""})
 }
 
 func (c *command) release(ctx context.Context, keys []string) error {
@@ -131,28 +131,18 @@ func (c *command) keysOf(ctx context.Context, list string) (keys []string, err e
 
 func (c *command) pause(ctx context.Context, paused bool) error {
 	if paused {
-		c.queue.Pause(cmp.Or(c.pauseFor, operate.UntilResumed))
-	} else {
-		c.queue.Resume()
+		return c.queue.Pause(ctx, cmp.Or(c.pauseFor, operate.UntilResumed))
 	}
-	return c.queue.Flush(ctx)
+	return c.queue.Resume(ctx)
 }
 
-// add adds a few hundred keys at a time, and waits until the server has them.
 func (c *command) add(ctx context.Context, keys []string) error {
 	// The hook does not count here: a full server answers, and takes no adds.
 	ctx, cancel := context.WithTimeoutCause(ctx, c.server.timeout, c.server.silent())
 	defer cancel()
-	r := report{InQueue: new(int)}
-	for some := range slices.Chunk(keys, 256) {
-		for _, key := range some {
-			c.queue.AddAfter(key, c.after)
-		}
-		if err := c.queue.Flush(ctx); err != nil {
-			// What the server has said is worth more than that the time is up.
-			return c.print("added", r, cmp.Or(c.queue.Info().Outage, context.Cause(ctx), err))
-		}
-		*r.InQueue += len(some)
+	added, err := c.queue.Add(ctx, c.after, keys...)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = context.Cause(ctx)
 	}
-	return c.print("added", r, nil)
+	return c.print("added", report{InQueue: &added}, err)
 }
