@@ -1,5 +1,5 @@
-// Package leasing is about queues that lend their keys for a time, because several processes share them: those of
-// package redisqueue, and those whose keys package sharding divides.
+// Package leasing is about queues that lend their keys for a time, because several processes share them:
+// those of package redisqueue, and those whose keys package sharding divides.
 package leasing
 
 import (
@@ -34,8 +34,8 @@ type Leaser[T comparable] interface {
 	Below() any
 }
 
-// UnimplementedLeaser is embedded by queues that implement [Leaser] method by method. It has the default of each
-// method that is added later.
+// UnimplementedLeaser is embedded by queues that implement [Leaser] method by method. It has the default of
+// each method that is added later.
 type UnimplementedLeaser[T comparable] struct{}
 
 func (UnimplementedLeaser[T]) mustEmbed(T) {}
@@ -81,8 +81,8 @@ type Stats struct {
 	// PausedBy is the process that has paused the queue, and PausedSince when, as far as this process knows.
 	PausedBy    string
 	PausedSince time.Time
-	// AsOf is when the server has said what is of the whole queue, here and in workqueue.Stats. It is zero before
-	// its first answer.
+	// AsOf is when the server has said what is of the whole queue, here and in workqueue.Stats. It is zero
+	// before its first answer.
 	AsOf time.Time
 }
 

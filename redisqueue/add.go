@@ -75,8 +75,8 @@ func newAddAfter(encoded string, priority int, micros uint64) *op {
 	return &op{code: c, text: encoded, merges: true, priority: priority, micros: micros}
 }
 
-// mergeLocked puts an add of newAddAfter into the buffer, or merges it into one of the same key. It returns the
-// opSeq.
+// mergeLocked puts an add of newAddAfter into the buffer, or merges it into one of the same key. It returns
+// the opSeq.
 func (s *shard[T]) mergeLocked(o *op) opSeq {
 	merged, isNew := s.buffer.merge(o.code, o.text)
 	if isNew {
@@ -150,8 +150,8 @@ func (q *Queue[T]) delayed(item T, delay time.Duration) putter[T] {
 // ceilMicros returns d in microseconds, rounded up, and zero if it is negative.
 func ceilMicros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
 
-// encode returns the operation as operations.lua reads it, when it is sent: until then, adds may be merged into
-// it.
+// encode returns the operation as operations.lua reads it, when it is sent: until then, adds may be merged
+// into it.
 func (o *op) encode() string {
 	switch {
 	case !o.merges:

@@ -95,7 +95,8 @@ func (a *Admin) Add(ctx context.Context, after time.Duration, keys ...string) (a
 			a.queue.AddAfter(key, after)
 		}
 		if err := a.queue.Flush(ctx); err != nil {
-			return added, cmp.Or(a.queue.Info().Outage, err) // What the server says is worth more than that time is up.
+			// What the server says is worth more than that the time is up.
+			return added, cmp.Or(a.queue.Info().Outage, err)
 		}
 		added += len(some)
 	}

@@ -112,8 +112,8 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	// After an answer that has taken long, the lease needs another batch at once.
 	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 	needed := func(c *confirmation) bool { return c.minBatch > s.batches }
-	return !s.q.mu.ending.over && (ops > 0 || renews || s.allCounts || s.mustLeaveSleepersLocked() || s.quitsLocked() ||
-		s.nextWantLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
+	return !s.q.mu.ending.over && (ops > 0 || renews || s.allCounts || s.mustLeaveSleepersLocked() ||
+		s.quitsLocked() || s.nextWantLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
 }
 
 // send sends batches until nothing is left to send.

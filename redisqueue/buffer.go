@@ -134,7 +134,7 @@ func (b *buffer) putBack(ops []*op) {
 		}
 		adds = append(adds, o)
 		if o.merges && b.merging[o.mergeKey()] == nil {
-			b.merging[o.mergeKey()] = o // Otherwise there is a newer add of the key. Both are executed, which does no harm.
+			b.merging[o.mergeKey()] = o // Otherwise there is a newer one. Both are executed, which does no harm.
 		}
 	}
 	b.adds, b.others = append(adds, b.adds...), append(others, b.others...)

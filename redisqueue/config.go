@@ -69,8 +69,8 @@ type Config[T comparable] struct {
 	// twice as long each time, at most for Backoff.Max, or a lease if that is longer. All keys that a process
 	// held when it ended have lost a lease, whichever of them ended it: the waits, of random length, keep them
 	// apart the next time. But a key whose handler always runs for long beside one that ends its processes may
-	// be given up with it. What counts as no loss: a lease that a replica gives back itself, because it could not
-	// reach the server for a while, and what a replica leaves behind after ShutDown. 10 if zero, never if
+	// be given up with it. What counts as no loss: a lease that a replica gives back itself, because it could
+	// not reach the server for a while, and what a replica leaves behind after ShutDown. 10 if zero, never if
 	// negative.
 	MaxLostLeases int
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
@@ -103,9 +103,9 @@ type Config[T comparable] struct {
 }
 
 // StartLimit is a token bucket: at most Rate hand-outs a second, and Burst at once after a while without any.
-// A Rate of zero means no limit, a Burst below 1 means 1. Of a bucket that is full while keys wait, tokens are
-// lost: a replica calls a moment after a token has come. Take a Burst of at least a fiftieth of the Rate. With
-// a Burst of 1 the queue reaches about 85 % of a Rate of 100 and 65 % of one of 500.
+// A Rate of zero means no limit, a Burst below 1 means 1. Of a bucket that is full while keys wait, tokens
+// are lost: a replica calls a moment after a token has come. Take a Burst of at least a fiftieth of the Rate.
+// With a Burst of 1 the queue reaches about 85 % of a Rate of 100 and 65 % of one of 500.
 type StartLimit struct {
 	Rate  float64
 	Burst int

@@ -71,7 +71,8 @@ func orNone[N int | time.Duration](bound N) N {
 // go-redis that the module allows lacks these fields, so the compiler cannot check their names: a test checks
 // that every option which two clients could share is here or known to be harmless.
 var unsharedOptions = []string{
-	"MaintNotificationsConfig", "PushNotificationProcessor", "AutoPipelineOptions", "ClientSideCacheConfig", "ClientSideCache",
+	"MaintNotificationsConfig", "PushNotificationProcessor", "AutoPipelineOptions", "ClientSideCacheConfig",
+	"ClientSideCache",
 }
 
 // unshare gives options the defaults for what a second client must not share.
@@ -115,8 +116,8 @@ func checkEviction(ctx context.Context, node redis.UniversalClient) error {
 	return nil
 }
 
-// serverSays returns what a server says of itself, empty if it does not. Without the right to ask, the user's word
-// counts.
+// serverSays returns what a server says of itself, empty if it does not. Without the right to ask, the user's
+// word counts.
 func serverSays(ctx context.Context, node redis.UniversalClient, section, name string) string {
 	info, _ := node.Info(ctx, section).Result()
 	for line := range strings.Lines(info) {

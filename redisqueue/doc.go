@@ -22,9 +22,10 @@
 // a key again before its Done.
 //
 // Only the holder of a key may answer, by Fail, Forget, Succeed, Requeue, HandBack and Done: after the lease
-// has ended, none of these changes anything on the server, whether it is said late or arrives late. If Done is
-// missing when the lease ends, but another answer has come, the key is released as that says: a key that has
-// failed waits for its delay, one that was given up or has succeeded does not come again. Adds count always.
+// has ended, none of these changes anything on the server, whether it is said late or arrives late. If Done
+// is missing when the lease ends, but another answer has come, the key is released as that says: a key that
+// has failed waits for its delay, one that was given up or has succeeded does not come again. Adds count
+// always.
 //
 // The server counts the leases of a key that end, because its handler may have ended the process. From the
 // second one in a row the key waits before it comes again, and after [Config].MaxLostLeases it is given up:

@@ -171,10 +171,10 @@ func reasonOf(err error) string {
 	return reason
 }
 
-// Failures returns what is known of the failures of item on all replicas. For a key that a worker of this replica
-// holds it knows that from the hand-out, which brought it along, and from Fail. For any other key it asks the
-// server, after what was called before, for up to a second, and returns zero if that does not answer, and after
-// shutdown. Since and Err of other keys are in SnapshotKey.
+// Failures returns what is known of the failures of item on all replicas. For a key that a worker of this
+// replica holds it knows that from the hand-out, which brought it along, and from Fail. For any other key it
+// asks the server, after what was called before, for up to a second, and returns zero if that does not
+// answer, and after shutdown. Since and Err of other keys are in SnapshotKey.
 func (q *Queue[T]) Failures(item T) (f workqueue.Failures) {
 	if q.holdOf(item) != nil {
 		return q.failuresOfHeld(item)

@@ -52,10 +52,10 @@ func (q *Queue[T]) latestStats() workqueue.Stats {
 	return st
 }
 
-// NumRequeues returns at once how many failures of item were counted, on all replicas, since it was forgotten.
-// For a key that a worker of this replica holds that is what it was handed out with, and what the server has
-// answered since. For any other key it is the server's last answer, and 0 at first: each call asks again, in
-// the background, but no more than once a second. With a RateLimiter NumRequeues asks that.
+// NumRequeues returns at once how many failures of item were counted, on all replicas, since it was
+// forgotten. For a key that a worker of this replica holds that is what it was handed out with, and what the
+// server has answered since. For any other key it is the server's last answer, and 0 at first: each call asks
+// again, in the background, but no more than once a second. With a RateLimiter NumRequeues asks that.
 func (q *Queue[T]) NumRequeues(item T) int {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return limiter.NumRequeues(item)

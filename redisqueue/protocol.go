@@ -208,8 +208,8 @@ type handedOut struct {
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
 // parseReply parses what batch.lua has returned. The results behind the numbers begin with n (an answer to an
-// operation), k (a key that was handed out), f (fences of hand-outs that an operator has ended) or p (when and by
-// whom the queue was paused).
+// operation), k (a key that was handed out), f (fences of hand-outs that an operator has ended) or p (when
+// and by whom the queue was paused).
 func parseReply(text string) (*reply, error) {
 	first, rest, _ := strings.Cut(text, " ")
 	p, r := parser{rest: rest}, &reply{status: first, full: first == "FULL" || rest == "FULL"}

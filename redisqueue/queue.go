@@ -62,8 +62,8 @@ type Queue[T comparable] struct {
 // does not evict keys and runs the queue's scripts, and that earlier replicas had the same number of shards
 // and type of keys. ctx bounds only these checks. New returns an error for a config that makes no sense or a
 // type of key that needs a Codec, [ErrEviction], [ErrIncompatible], and the client's error if the server does
-// not answer or refuses. It refuses a redis.Ring. An idle queue has no goroutine and no timer, and need not be
-// shut down. The caller must keep the client open until shutdown has ended.
+// not answer or refuses. It refuses a redis.Ring. An idle queue has no goroutine and no timer, and need not
+// be shut down. The caller must keep the client open until shutdown has ended.
 //
 // The client's ReadTimeout should be well below the lease, as it is by default: a server that hangs is asked
 // again only after it.

@@ -39,8 +39,9 @@ Usage: redisqueue [flags] COMMAND [arguments]
   purge            deletes the queue with all its keys (needs -yes)
 
 All but queues need -queue. Keys are written as the server has them: strings and numbers as they are,
-structs as JSON; to the server, another way to write a key is another key. Keys that cannot be printed are shown as $'…', which bash and other shells take for the
-same key. Flags may stand anywhere; what is behind "--" is no flag.
+structs as JSON. To the server, JSON with other spaces is another key. Keys that cannot be printed are shown
+as $'…', which bash and other shells take for the same key. Flags may stand anywhere; what is behind "--" is
+no flag.
 
 Exit codes: 0 it is as printed, or done; 1 there is no such key or queue; 2 wrong usage; 3 the server did not
 answer, or refused: what was not printed is not known, and what was not reported as done may be done or not.
