@@ -264,6 +264,7 @@ func TestPollingIsSaid(t *testing.T) {
 	for _, key := range keysNamed("k", 5) {
 		handleWhileAsleep(t, s, q, key, func() { q.Add(key) })
 	}
+	getNothing(t, q, 200*time.Millisecond) // It polls on.
 	if err := <-reported; len(reported) != 0 || !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("%d further errors after %v", len(reported), err)
 	}
