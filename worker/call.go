@@ -13,7 +13,7 @@ import (
 //	newCall     reads what the queue knows of the key, and makes the contexts
 //	start       lets others see the call; then the caller calls the handler
 //	decide      writes into result what becomes of the key, and gives a failure to the queue's Fail
-//	settle      (pools only) adds the key again, or makes the queue forget its failures
+//	settle      (pools only) adds the key again, hands it back, or makes the queue forget its failures
 //	report      logs the call, and calls the hooks
 //	endCall     counts the call, and ends its contexts
 //	doneOrHold  calls the queue's Done, or puts the key on hold (see hold.go)
@@ -48,7 +48,7 @@ type Tracked[T comparable] struct {
 
 	running         bool      // from start to endCall
 	index           int       // in the tracker's running
-	changeSince     time.Time // when the change that the call answers began (see changes.go), or zero
+	changeSince     time.Time // when the change that the call answers began (see unanswered.go), or zero
 	stuck, canceled bool      // see RunningKey
 	stack           string    // of a stuck call
 	adds            addWatch
@@ -137,7 +137,7 @@ func (c *Tracked[T]) read(err error) request {
 	case c.hasLostLease():
 		return request{next: NextLost, fatal: asked.fatal}
 	case asked.next == NextRetry && c.base.Err() != nil && !panicked && err != ErrGoexit:
-		return request{next: NextInterrupted} // The handler's context had ended: it may have failed only because of that.
+		return request{next: NextInterrupted} // It may have failed only because its context had ended.
 	}
 	return asked
 }

@@ -121,7 +121,7 @@ func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 
 // addListed adds a key behind the others, by its priority. It should interrupt no handler, and an add with a
 // priority is never quiet, so a key that is being handled here gets none. (It may interrupt a call that is
-// just beginning: addRunning comes a moment after the queue has handed the key out.)
+// just beginning: start comes a moment after the queue has handed the key out.)
 func (r *resync[T]) addListed(key T) {
 	t := r.pool.tracker
 	t.mu.Lock()

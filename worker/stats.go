@@ -93,7 +93,7 @@ type Stats struct {
 	// know when its keys were added. The buckets are those of Durations.
 	Changes *workqueue.Histogram `json:"changes"`
 	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or
-	// interrupted, or zero. Keys that a handler has put on hold do not count.
+	// interrupted, or zero. Keys on hold do not count.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
 	// Listed is how many keys the last successful list of Options.List had, ListedAt when it ended, or zero
