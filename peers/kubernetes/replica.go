@@ -20,16 +20,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
-	clientgo "k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
-	crmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/controllerruntime/shardedmanager"
 	"github.com/keyedqueue/workqueue/sharding"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -61,40 +59,30 @@ func replica(ctx context.Context, args []string) error {
 		return err
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r := &shardedReplica{namespace: *namespace, client: client, logger: logger}
-	r.join = func(ctx context.Context) (err error) {
-		r.member, err = sharding.Join(ctx, sharding.Leases(client.CoordinationV1(), *namespace), sharding.Config{
+	r := &shardedReplica{namespace: *namespace, client: client, logger: logger,
+		store: sharding.Leases(client.CoordinationV1(), *namespace), config: sharding.Config{
 			Group: "replicas", Name: *name, Slots: shardingSlots, Lease: *lease, HandoverTimeout: 5 * time.Second,
 			Logger: logger,
-		})
-		if err == nil {
-			go r.printHeld()
-		}
-		return err
-	}
+		}}
 	if *onManager {
-		err = r.runManager(ctx, config)
-	} else {
-		err = r.runInformer(ctx)
+		return r.runManager(ctx, config)
 	}
-	if r.member == nil {
-		return err
-	}
-	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	return errors.Join(err, r.member.Leave(leaving))
+	return r.runInformer(ctx)
 }
+
+// queueName is that of the queue in the group, whatever it runs on.
+const queueName = "configmaps"
 
 type shardedReplica struct {
 	namespace string
 	client    kubernetes.Interface
 	logger    *slog.Logger
-	join      func(context.Context) error
-	member    *sharding.Member
+	store     sharding.Store
+	config    sharding.Config
 }
 
 // runInformer works on client-go's informers until ctx ends.
-func (r *shardedReplica) runInformer(ctx context.Context) error {
+func (r *shardedReplica) runInformer(ctx context.Context) (err error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(r.client, 0, informers.WithNamespace(r.namespace))
 	informer := factory.Core().V1().ConfigMaps().Informer()
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
@@ -104,12 +92,20 @@ func (r *shardedReplica) runInformer(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		return nil
 	}
-	if err := r.join(ctx); err != nil {
+	member, err := sharding.Join(ctx, r.store, r.config)
+	if err != nil {
 		return err
 	}
+	go r.printHeld(member)
+	defer func() {
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, member.Leave(leaving))
+	}()
 	queue, err := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(
 		workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
-		r.member, sharding.QueueConfig[cache.ObjectName]{
+		member, sharding.QueueConfig[cache.ObjectName]{
+			Name: queueName,
 			Keys: func(context.Context) (iter.Seq[cache.ObjectName], error) {
 				var keys []cache.ObjectName
 				for _, object := range informer.GetStore().List() {
@@ -152,57 +148,29 @@ func (r *shardedReplica) runManager(ctx context.Context, config *rest.Config) er
 	if err != nil {
 		return err
 	}
-	err = mgr.Add(crmanager.RunnableFunc(func(ctx context.Context) error {
-		if _, err := mgr.GetCache().GetInformer(ctx, &corev1.ConfigMap{}); err != nil {
-			return err
-		}
-		if err := r.join(ctx); err != nil {
-			return err
-		}
-		return r.addController(mgr)
-	}))
+	group, err := shardedmanager.New(mgr, shardedmanager.Options{Member: r.config, Store: r.store})
 	if err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
-}
-
-func (r *shardedReplica) addController(mgr crmanager.Manager) error {
-	var queue sharding.Queue[reconcile.Request]
-	made := make(chan struct{})
-	newQueue := func(name string,
-		limiter clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request] {
-		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter })
-		q := sharding.NewOptsQueue(inner, r.member, sharding.QueueConfig[reconcile.Request]{
-			Keys: func(ctx context.Context) (iter.Seq[reconcile.Request], error) {
-				var list corev1.ConfigMapList
-				err := mgr.GetClient().List(ctx, &list)
-				var keys []reconcile.Request
-				for i := range list.Items {
-					m := &list.Items[i]
-					keys = append(keys, reconcile.Request{NamespacedName: cache.MetaObjectToName(m).AsNamespacedName()})
-				}
-				return slices.Values(keys), err
-			},
-		}, func(priority int) priorityqueue.AddOpts { return priorityqueue.AddOpts{Priority: &priority} })
-		queue = q
-		close(made)
-		return q
-	}
-	return ctrl.NewControllerManagedBy(mgr).
-		For(&corev1.ConfigMap{}).
-		WithOptions(controller.Options{NewQueue: newQueue, NeedLeaderElection: new(bool),
-			MaxConcurrentReconciles: 4}).
-		Complete(reconcile.Func(func(ctx context.Context, key reconcile.Request) (reconcile.Result, error) {
-			<-made
-			ctx, release := queue.Lease(ctx, key)
-			defer release()
+	err = group.Add(ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}), shardedmanager.Controller{
+		Name: queueName, List: &corev1.ConfigMapList{}, Options: controller.Options{MaxConcurrentReconciles: 4},
+		Reconciler: reconcile.Func(func(ctx context.Context, key reconcile.Request) (reconcile.Result, error) {
 			var m corev1.ConfigMap
 			if err := mgr.GetClient().Get(ctx, key.NamespacedName, &m); err != nil {
 				return reconcile.Result{}, err
 			}
 			return reconcile.Result{}, r.handle(ctx, &m)
-		}))
+		})})
+	if err != nil {
+		return err
+	}
+	go func() {
+		for group.Member() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		r.printHeld(group.Member())
+	}()
+	return group.Start(ctx)
 }
 
 // handle works on a version of an object for a moment.
@@ -222,11 +190,11 @@ func (r *shardedReplica) handle(ctx context.Context, m *corev1.ConfigMap) error 
 }
 
 // printHeld prints which slots the member holds when that has changed, and now and then.
-func (r *shardedReplica) printHeld() {
+func (r *shardedReplica) printHeld(member *sharding.Member) {
 	var last uint64
 	for n := 0; ; n++ {
 		var held uint64
-		for i, s := range r.member.Slots() {
+		for i, s := range member.Slots() {
 			if s.Held {
 				held |= 1 << i
 			}

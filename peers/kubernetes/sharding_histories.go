@@ -29,7 +29,7 @@ func shardingCommand(ctx context.Context, args []string) error {
 	name := flags.String("variant", "swapped", "the control plane that they run on: stock or swapped")
 	build := flags.Bool("build", true, "build the server first; if not, that of the last build runs")
 	people := flags.Bool("people", false,
-		"people restore backups of etcd, edit Leases and forbid writes in each history")
+		"operators restore a backup of etcd, or forbid writes, in each history")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -6,112 +6,25 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keyedqueue/workqueue/sharding"
 )
 
-// What people do to the records while replicas work: they restore a backup of etcd, edit Leases by hand, and
-// forbid writes. Keys must not be with two replicas at once, and the slots must come back.
+// What operators do while replicas work: they restore a backup of etcd, and forbid writes. No key must be with two
+// replicas at once, and every key must be handled in the end.
 
 func (h *history) people() []shardingStep {
-	return []shardingStep{
-		{"etcd restored", h.restore}, {"table deleted", h.deleteTable}, {"old table put back", h.putTableBack},
-		{"record deleted", h.deleteRecord},
-		{"label removed", h.removeLabel}, {"writes refused", h.refuseWrites},
-	}
-}
-
-const shardingData = "keyedqueue.github.io/sharding"
-
-// leasesOf waits until there are a table and records of members: the step before may have deleted some.
-func (h *history) leasesOf(ctx context.Context) (table *coordinationv1.Lease, members []*coordinationv1.Lease,
-	err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*h.lease)
-	defer cancel()
-	for {
-		list, err := h.client.CoordinationV1().Leases(h.namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, nil, fmt.Errorf("the table and the members' records: %w", err)
-		}
-		table, members = nil, nil
-		for i := range list.Items {
-			switch l := &list.Items[i]; {
-			case strings.HasSuffix(l.Name, "-table"):
-				table = l
-			case strings.Contains(l.Name, "-member-"):
-				members = append(members, l)
-			}
-		}
-		if table != nil && len(members) > 0 {
-			return table, members, nil
-		}
-		if err := pause(ctx, h.lease/100); err != nil {
-			return nil, nil, errors.New("the table or all members' records are missing")
-		}
-	}
-}
-
-func (h *history) deleteTable(ctx context.Context) error {
-	table, _, err := h.leasesOf(ctx)
-	if err != nil {
-		return err
-	}
-	return h.client.CoordinationV1().Leases(h.namespace).Delete(ctx, table.Name, metav1.DeleteOptions{})
-}
-
-func (h *history) deleteRecord(ctx context.Context) error {
-	_, members, err := h.leasesOf(ctx)
-	if err != nil {
-		return err
-	}
-	return h.client.CoordinationV1().Leases(h.namespace).Delete(ctx, members[h.random.IntN(len(members))].Name,
-		metav1.DeleteOptions{})
-}
-
-func (h *history) removeLabel(ctx context.Context) error {
-	_, members, err := h.leasesOf(ctx)
-	if err != nil {
-		return err
-	}
-	return h.edit(ctx, members[h.random.IntN(len(members))].Name,
-		func(l *coordinationv1.Lease) { l.Labels = nil })
-}
-
-// putTableBack replaces the table with what it said before two replicas came and one went.
-func (h *history) putTableBack(ctx context.Context) error {
-	old, _, err := h.leasesOf(ctx)
-	if err == nil {
-		err = h.change(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	return h.edit(ctx, old.Name,
-		func(l *coordinationv1.Lease) { l.Annotations[shardingData] = old.Annotations[shardingData] })
-}
-
-// edit changes a Lease whatever its version is, as "kubectl edit" does after a conflict.
-func (h *history) edit(ctx context.Context, name string, change func(*coordinationv1.Lease)) error {
-	for {
-		l, err := h.client.CoordinationV1().Leases(h.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		change(l)
-		if _, err = h.client.CoordinationV1().Leases(h.namespace).Update(ctx, l,
-			metav1.UpdateOptions{}); err == nil {
-			return nil
-		}
-		if err := pause(ctx, h.lease/100); err != nil {
-			return err
-		}
-	}
+	return []shardingStep{{"etcd restored", h.restore}, {"writes refused", h.refuseWrites}}
 }
 
 // change moves slots: two replicas come, and one goes.
@@ -129,7 +42,8 @@ func (h *history) change(ctx context.Context) error {
 	return h.settle(ctx)
 }
 
-// restore stops etcd to copy its data, lets slots move, and starts it with that copy. Versions repeat.
+// restore stops etcd to copy its data, lets slots move, and starts it with that copy. Versions repeat. All replicas
+// must end within a lease, and are started anew, as a Deployment does.
 func (h *history) restore(ctx context.Context) error {
 	data, backup := filepath.Join(h.dir, "etcd"), filepath.Join(h.dir, "backup")
 	h.etcd.stop()
@@ -157,8 +71,23 @@ func (h *history) restore(ctx context.Context) error {
 	if err := h.startServer(ctx, h.variant); err != nil {
 		return err
 	}
+	back := time.Now()
 	if err := h.raiseVersion(ctx, before.ResourceVersion); err != nil {
 		return err
+	}
+	for _, c := range slices.Clone(h.running) {
+		select { // Their drains and the API server's start take some time beside the lease.
+		case <-c.ended:
+		case <-time.After(h.lease + 20*time.Second - time.Since(back)):
+			return fmt.Errorf("%s has not ended after etcd was restored", c.name)
+		}
+		if !strings.Contains(c.tail(), sharding.ErrRestored.Error()) {
+			return fmt.Errorf("%s has ended for another reason:\n%s", c.name, c.tail())
+		}
+		h.end(c, func() {})
+		if err := h.start(); err != nil {
+			return err
+		}
 	}
 	objects, err := h.client.CoreV1().ConfigMaps(h.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
