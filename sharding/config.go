@@ -22,8 +22,8 @@ type Config struct {
 	// Group names the records, and so who shares keys with whom: use the name of the controller. It is
 	// required: up to 40 lower-case letters, digits and "-", the first and the last no "-".
 	Group string
-	// Name is shown to people wherever this member is. If a process of that name dies again and again, and no
-	// other one lives, it gets its slots later and later. Empty means the host's name, which is that of the pod.
+	// Name is shown to people wherever this member is. A process that starts anew under the name of one that has
+	// just died gets its slots when that one is dead. Empty means the host's name, which is that of the pod.
 	Name string
 	// Queues has the names of all queues that the program makes with this member, if it makes several. The
 	// member takes no slots before it has them all. Empty means one queue of any name.

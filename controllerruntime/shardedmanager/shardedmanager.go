@@ -60,15 +60,15 @@ type Controller struct {
 	// Name is that of the controller, and of its queue in the group: keep it from one version of the program to
 	// the next. Empty means the kind of what is listed, in lower case.
 	Name string
-	// List is an empty list of the objects whose keys are reconciled: those of the builder's For. It is required.
+	// List is an empty list of the objects whose keys are reconciled: those of the builder's For. Required.
 	List       client.ObjectList
 	Reconciler reconcile.Reconciler
-	// Options are those of the controller. NewQueue and NeedLeaderElection are set by the Group.
+	// Options are those of the controller. The Group sets NewQueue and NeedLeaderElection.
 	Options controller.Options
 }
 
-// Group is the part of a manager that shares its work with other replicas. All methods but Member are called by
-// one goroutine.
+// Group is the part of a manager that shares its work with other replicas. Call all methods but Member from one
+// goroutine.
 type Group struct {
 	mgr         manager.Manager
 	options     Options
@@ -103,8 +103,8 @@ func New(mgr manager.Manager, o Options) (*Group, error) {
 	return g, mgr.Add(joiner{g})
 }
 
-// Add completes the builder with a controller whose keys are divided. Its reconciler's context ends when another
-// replica may get the key, and has a [sharding.Fence]. Call it before Start.
+// Add completes the builder with a controller whose keys are divided. Its reconciler's context ends when
+// another replica may get the key, and has a [sharding.Fence]. Call it before Start.
 func (g *Group) Add(b *builder.Builder, c Controller) error {
 	if c.List == nil || c.Reconciler == nil {
 		return errors.New("shardedmanager: a Controller needs a List and a Reconciler")
@@ -133,9 +133,9 @@ func (g *Group) Member() *sharding.Member {
 	return g.member
 }
 
-// Start starts the manager, joins when its caches are filled, and blocks until ctx is done and the reconcilers
-// have returned. Then it hands over what this replica holds. Its error is [sharding.ErrRestored] if the program
-// must start anew. Call it in place of the manager's Start.
+// Start starts the manager, joins when its caches are filled, and blocks until ctx is done and the
+// reconcilers have returned. Then it hands over what this replica holds. Its error is
+// [sharding.ErrRestored] if the program must start anew. Call it in place of the manager's Start.
 func (g *Group) Start(ctx context.Context) error {
 	err := g.mgr.Start(ctx)
 	m := g.Member()
@@ -150,8 +150,8 @@ func (g *Group) Start(ctx context.Context) error {
 	return err
 }
 
-// joiner joins when the manager has started. It is no manager.RunnableFunc, because with LeaderElection the manager
-// runs these on the leader alone: one replica would hold all slots.
+// joiner joins when the manager has started. It is no manager.RunnableFunc, because with LeaderElection the
+// manager runs these on the leader alone: one replica would hold all slots.
 type joiner struct{ *Group }
 
 func (joiner) NeedLeaderElection() bool { return false }

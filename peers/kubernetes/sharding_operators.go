@@ -20,8 +20,8 @@ import (
 	"github.com/keyedqueue/workqueue/sharding"
 )
 
-// What operators do while replicas work: they restore a backup of etcd, and forbid writes. No key must be with two
-// replicas at once, and every key must be handled in the end.
+// What operators do while replicas work: they restore a backup of etcd, and forbid writes. No key must be
+// with two replicas at once, and every key must be handled in the end.
 
 func (h *history) people() []shardingStep {
 	return []shardingStep{{"etcd restored", h.restore}, {"writes refused", h.refuseWrites}}
@@ -42,8 +42,8 @@ func (h *history) change(ctx context.Context) error {
 	return h.settle(ctx)
 }
 
-// restore stops etcd to copy its data, lets slots move, and starts it with that copy. Versions repeat. All replicas
-// must end within a lease, and are started anew, as a Deployment does.
+// restore stops etcd to copy its data, lets slots move, and starts it with that copy. Versions repeat. All
+// replicas must end within a lease, and are started anew, as a Deployment does.
 func (h *history) restore(ctx context.Context) error {
 	data, backup := filepath.Join(h.dir, "etcd"), filepath.Join(h.dir, "backup")
 	h.etcd.stop()
