@@ -8,16 +8,17 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// asideKey is a key that came out of the queue below while its slot was stopping, as it came. It counts and is
-// shown as queued. If the slot stays, it is added again.
+// asideKey is a key that came out of the queue below while its slot was stopping, as it came. It counts and
+// is shown as queued. If the slot stays, it is added again.
 type asideKey struct {
 	priority int
 	causes   workqueue.Causes
 	addedAt  time.Time // zero if the queue does not know
 }
 
-// keepAside keeps a key that the caller holds in case that its slot stays. If the key is aside already, it gets
-// the higher priority, all causes and the earlier time. keepAside returns false if the slot is not stopping.
+// keepAside keeps a key that the caller holds in case that its slot stays. If the key is aside already, it
+// gets the higher priority, all causes and the earlier time. keepAside returns false if the slot is not
+// stopping.
 func (q *queue[T]) keepAside(slot int, key T) bool {
 	k := asideKey{causes: q.Causes(key), addedAt: q.AddedAt(key)}
 	if q.operable != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// Keys that are kept aside while their slot stops are queued for all that looks at the queue, and come back as
-// they came: with the higher priority, all causes and the time of the first add.
+// Keys that are kept aside while their slot stops are queued for all that looks at the queue, and come back
+// as they came: with the higher priority, all causes and the time of the first add.
 func TestKeysAsideAreQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := holdingAll(1)

@@ -74,8 +74,8 @@ type QueueConfig[T comparable] struct {
 	// side. The slot is chosen by its upper bits. It is needed for keys that are not strings, numbers,
 	// booleans, or structs and arrays of such.
 	Hash func(key T) uint64
-	// HashVersion names Hash, and is required with it. Change it whenever Hash, or the type of the keys, changes:
-	// a replica with another version than the group's gets no slots, and [Member.Err] says so.
+	// HashVersion names Hash, and is required with it. Change it whenever Hash, or the type of the keys,
+	// changes: a replica with another version than the group's gets no slots, and [Member.Err] says so.
 	HashVersion string
 	// ListPriority is the priority with which the keys of Keys are added, if the queue has priorities.
 	ListPriority int

@@ -29,8 +29,8 @@ const (
 // is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and
 // the others take over what is left after a lease. Leave gives up in the same way a lease after the last
 // handler has returned, if the server refuses what the member has to write. The queues keep their keys.
-// Further calls wait with the first and return the same: the first context that is done ends all of them. Of a
-// member that has ended with [ErrRestored], Leave returns that.
+// Further calls wait with the first and return the same: the first context that is done ends all of them. Of
+// a member that has ended with [ErrRestored], Leave returns that.
 //
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {

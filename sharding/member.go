@@ -216,13 +216,14 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.view.unusable, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
-// Done returns a channel that is closed when the member has ended: after [Member.Leave], or with [ErrRestored].
+// Done returns a channel that is closed when the member has ended: after [Member.Leave], or with
+// [ErrRestored].
 func (m *Member) Done() <-chan struct{} { return m.ctx.Done() }
 
 // endRestoredLocked ends the member and returns ErrRestored.
 func (m *Member) endRestoredLocked(why string) error {
 	if !m.mu.restored {
-		m.logLocked(slog.LevelError, "A backup was restored, or somebody has edited Leases. Ending: restart this replica",
+		m.logLocked(slog.LevelError, "A backup was restored, or somebody has edited Leases. This replica must restart",
 			"member", m.mu.self.id, "why", why)
 	}
 	m.mu.restored, m.mu.self.alive, m.mu.changes.shutDown = true, false, true

@@ -343,7 +343,8 @@ func (w *world) begin(key string, h *handling) {
 	for other := range w.mu.active[key] {
 		if other.p != h.p && other.active() {
 			w.failLocked("%s handles %s while %s handles it", h.p.name, key, other.p.name)
-		} else if other.p != h.p && !w.mu.deletes && other.lives() && other.p.intruder == h.p.intruder { // Of intruders only contexts count.
+		} else if other.p.intruder == h.p.intruder && // Of intruders only contexts count.
+			other.p != h.p && !w.mu.deletes && other.lives() {
 			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key,
 				other.p.name)
 		}

@@ -70,8 +70,8 @@ type queue struct {
 
 var _ crpriority.PriorityQueue[request] = (*queue)(nil)
 
-// AddWithOpts adds those keys whose slots are here. A rate-limited add is a failure of a key that this replica
-// has handled: its slot is checked when its time has come.
+// AddWithOpts adds those keys whose slots are here. A rate-limited add is a failure of a key that this
+// replica has handled: its slot is checked when its time has come.
 func (q *queue) AddWithOpts(o crpriority.AddOpts, keys ...request) {
 	if o.RateLimited {
 		q.inner.AddWithOpts(o, keys...)

@@ -67,8 +67,8 @@ type Controller struct {
 	Options controller.Options
 }
 
-// Group is the part of a manager that shares its work with other replicas. Call all methods but Member from one
-// goroutine.
+// Group is the part of a manager that shares its work with other replicas. Call all methods but Member from
+// one goroutine.
 type Group struct {
 	mgr         manager.Manager
 	options     Options

@@ -81,7 +81,7 @@ func (h *history) restore(ctx context.Context) error {
 		case <-time.After(h.lease + 20*time.Second - time.Since(back)):
 			return fmt.Errorf("%s has not ended after etcd was restored", c.name)
 		}
-		if !strings.Contains(c.tail(), sharding.ErrRestored.Error()) {
+		if !strings.Contains(string(c.tail()), sharding.ErrRestored.Error()) {
 			return fmt.Errorf("%s has ended for another reason:\n%s", c.name, c.tail())
 		}
 		h.end(c, func() {})
