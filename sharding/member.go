@@ -223,8 +223,8 @@ func (m *Member) Done() <-chan struct{} { return m.ctx.Done() }
 // endRestoredLocked ends the member and returns ErrRestored.
 func (m *Member) endRestoredLocked(why string) error {
 	if !m.mu.restored {
-		m.logLocked(slog.LevelError, "A backup was restored, or somebody has edited Leases. This replica must restart",
-			"member", m.mu.self.id, "why", why)
+		m.logLocked(slog.LevelError,
+			"A backup was restored, or somebody has edited Leases. This replica must restart", "member", m.mu.self.id, "why", why)
 	}
 	m.mu.restored, m.mu.self.alive, m.mu.changes.shutDown = true, false, true
 	m.end()

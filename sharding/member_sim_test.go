@@ -26,8 +26,8 @@ import (
 // fail, or succeed and report an error; the server refuses writes of all, of the table, or of the records of
 // others; watches stall, repeat or end; machines are suspended; loggers block and listings hang; leases
 // differ; handlers do not return, and create what their caches do not show; processes of other Slots join.
-// Then all faults end, and the bounds of quiet times are checked as well. It cannot express wall clocks that are
-// set and backups that are restored, which have tests of their own.
+// Then all faults end, and the bounds of quiet times are checked as well. It cannot express wall clocks that
+// are set and backups that are restored, which have tests of their own.
 //
 //	SHARDING_HISTORIES=100000 go test -run '^TestSimulation$' -timeout 24h ./sharding
 

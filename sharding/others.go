@@ -139,7 +139,8 @@ func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
 		}
 		return true
 	}
-	if !before.usable || d.Sequence > k.data.Sequence { // Otherwise it is no renewal, but somebody's edit, or a mark.
+	if !before.usable || d.Sequence > k.data.Sequence {
+		// Otherwise it is no renewal, but somebody's edit, or a mark.
 		k.leaseFrom = m.now()
 	}
 	k.data = d

@@ -148,8 +148,8 @@ func (m *Member) followLocked() string {
 	return m.mu.self.follows
 }
 
-// noteStored notes that record r, which has that attempt in it, is stored. It reports whether that is the last
-// attempt. Validity counts from its beginning: others may have seen it at any time since.
+// noteStored notes that record r, which has that attempt in it, is stored. It reports whether that is the
+// last attempt. Validity counts from its beginning: others may have seen it at any time since.
 func (m *Member) noteStored(sequence int64, r Record) (upToDate bool, err error) {
 	m.update(func() { upToDate, err = m.noteStoredLocked(sequence, r) })
 	return upToDate, err
@@ -208,7 +208,8 @@ func (m *Member) died() {
 		}
 		if self.version != "" && !m.mu.barred {
 			m.logLocked(slog.LevelError,
-				"The member's record is gone: others believe that it is dead. Going on as a new member", "member", self.id)
+				"The member's record is gone: others believe that it is dead. Going on as a new member",
+				"member", self.id)
 			m.mu.stats.LostLeases++
 		}
 		// While the server creates no records, there is one life a second whose record shows up later, if at all.
@@ -227,7 +228,8 @@ func (m *Member) died() {
 func (m *Member) updateValidityLocked() bool {
 	self, view := &m.mu.self, &m.mu.view
 	from := moment{min(self.renewed.mono, view.confirmed.mono), min(self.renewed.wall, view.confirmed.wall)}
-	if !self.alive || m.mu.restored || view.table == nil || self.follows != view.table.id || view.unusable != nil {
+	if !self.alive || m.mu.restored || view.unusable != nil ||
+		view.table == nil || self.follows != view.table.id {
 		from = neverMoment
 	}
 	valid := m.config.Lease - m.config.Margin
@@ -270,8 +272,8 @@ func (m *Member) barLocked(why string, err error) {
 	signal(m.toWork)
 }
 
-// admitLocked is called when what a barred member has waited for has happened. Until it has another id it must
-// wait: its old record may get a mark at any time.
+// admitLocked is called when what a barred member has waited for has happened. Until it has another id it
+// must wait: its old record may get a mark at any time.
 func (m *Member) admitLocked() {
 	if m.mu.barred && m.mu.self.version == "" {
 		m.mu.barred, m.mu.self.alive = false, true

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// a can neither renew its record nor mark that of b, which is overdue. It tries each once a second, not at each
-// look.
+// a can neither renew its record nor mark that of b, which is overdue. It tries each once a second, not at
+// each look.
 func TestMemberThatCannotRenewWhileAnotherIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &refuser{Store: Memory()}

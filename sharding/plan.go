@@ -124,7 +124,7 @@ func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 	at := k.firstSeen + probation
 	for other, o := range p.m.mu.members {
 		isNamesake := nameOf(other) == nameOf(id) && other != id && !o.isGone && !o.data.Dead
-		if isNamesake && o.leaseFrom < k.firstSeen+probation { // It has not renewed since the newcomer's first second.
+		if isNamesake && o.leaseFrom < k.firstSeen+probation { // It has not renewed since then.
 			at = max(at, o.leaseFrom+time.Duration(o.data.Lease))
 		}
 	}

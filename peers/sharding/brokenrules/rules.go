@@ -223,7 +223,7 @@ var rules = []rule{
 		{"own_record.go", "return id != m.mu.self.id && (", "return false && ("},
 	}},
 	{"slots are held by a table that cannot be used", []change{
-		{"own_record.go", "|| view.unusable != nil {", "{"},
+		{"own_record.go", "|| view.unusable != nil ||", "||"},
 	}},
 	{"a member whose record changed by hand is dead", []change{
 		{"others.go", "return k.usable && !k.mustRead &&", "return k.usable && k.leaseFrom == k.firstSeen &&"},
