@@ -2,10 +2,8 @@ package workqueue
 
 import (
 	"iter"
-	"math"
 	"time"
 
-	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/expiring"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"golang.org/x/time/rate"
@@ -61,73 +59,3 @@ func (r *bucketRateLimiter[T]) NumRequeues(T) int { return 0 }
 func (r *bucketRateLimiter[T]) Forget(item T)     { r.waiting.Forget(item) }
 
 func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return requeuedOf[T](nil) }
-
-// NewTypedItemBucketRateLimiter returns a limiter with a token bucket for each key, which has burst tokens at
-// first and never more, gets limit tokens a second, and may owe tokens. When takes one, and returns how long
-// it takes on c until that token is there, by the generic cell rate algorithm (ITU-T I.371): with
-//
-//	interval  1 s / limit, rounded to nanoseconds
-//	full      when the bucket will be full: at first, and after a while without calls, now
-//
-// Each call adds interval to full, and returns max(0, full - burst · interval - now). A full bucket carries
-// no information, so it is dropped: by calls for any key.
-//
-// An infinite limit never delays, whatever burst is. Otherwise a burst below 1 lets nothing through: When is
-// math.MaxInt64. A limit that is NaN or not positive gives each key its first burst tokens, and then nothing.
-//
-// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is
-// full. Nil for c means the real clock; it is read under the limiter's lock, and when it is set back, time
-// goes on from there. All methods may be called by many goroutines at once, and take logarithmic time and no
-// allocation once the table has its size. A key takes its own size, 36 bytes, and 11 to 22 in the index.
-func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
-	interval := float64(expiring.Horizon)
-	if limit > 0 { // So it is not NaN.
-		interval = min(interval, math.Round(float64(time.Second)/float64(limit)))
-	}
-	room := min(interval*float64(burst), float64(expiring.Horizon))
-	r := &itemBucketRateLimiter[T]{time.Duration(interval), time.Duration(room), burst, expiring.New[T, uint32](c)}
-	r.keys.AdvanceLocked()
-	return r
-}
-
-type itemBucketRateLimiter[T comparable] struct {
-	interval, room time.Duration // room is burst intervals
-	burst          int
-
-	// keys expire when their buckets are full, and count the tokens that were taken before.
-	keys expiring.Keys[T, uint32]
-}
-
-func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
-	keytable.CheckKey(item)
-	switch {
-	case r.interval == 0:
-		return 0
-	case r.burst < 1:
-		return expiring.Forever
-	}
-	h := keytable.HashOf(item)
-	r.keys.Mu.Lock()
-	defer r.keys.Mu.Unlock()
-	r.keys.TickLocked()
-	s, v, full := r.keys.FindOrInsertLocked(h, item)
-	full = dueloop.AddSaturated(full, r.interval)
-	*v = min(*v+1, math.MaxInt32)
-	r.keys.SetLifeLocked(s, full-r.keys.Now)
-	switch {
-	case int(*v) <= r.burst:
-		return 0
-	case full == expiring.Forever:
-		return expiring.Forever
-	}
-	return max(0, full-r.room-r.keys.Now)
-}
-
-func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
-	keytable.CheckKey(item)
-	return 0
-}
-
-func (r *itemBucketRateLimiter[T]) Forget(item T) { r.keys.Forget(item) }
-
-func (r *itemBucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return requeuedOf[T](nil) }

@@ -284,23 +284,6 @@ func ExampleNewTypedBucketRateLimiter() {
 	// e 0s
 }
 
-// Each key may come twice at once, and once in 10 seconds in the long run. Keys do not wait for each other.
-func ExampleNewTypedItemBucketRateLimiter() {
-	clock := testingclock.NewFakeClock(time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC))
-	limiter := workqueue.NewTypedItemBucketRateLimiter[string](rate.Every(10*time.Second), 2, clock)
-	for _, key := range []string{"a", "a", "a", "b"} {
-		fmt.Println(key, limiter.When(key))
-	}
-	clock.Step(4 * time.Second)
-	fmt.Println("a", limiter.When("a"))
-	// Output:
-	// a 0s
-	// a 0s
-	// a 10s
-	// b 0s
-	// a 16s
-}
-
 // Adds of a key that are merged keep their reasons. A queue that cannot keep them, such as client-go's, gets
 // the key alone.
 func ExampleAddCause() {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/keyedqueue/workqueue/internal/expiring"
 	"github.com/keyedqueue/workqueue/internal/keytable"
-	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
@@ -43,11 +42,6 @@ func everyExpiringLimiter(t *testing.T, f func(*testing.T, expiringLimiter)) {
 			f(t, expiringLimiter{l, c, &l.keys, 7 * time.Second})
 		})
 	}
-	t.Run("bucket", func(t *testing.T) {
-		c := newPassiveClock()
-		l := NewTypedItemBucketRateLimiter[int](rate.Every(5*time.Second), 1, c).(*itemBucketRateLimiter[int])
-		f(t, expiringLimiter{l, c, &l.keys, 5 * time.Second})
-	})
 }
 
 func heapBytes() int64 {
@@ -146,7 +140,6 @@ func TestLimitersWithoutKeysDoNotReadTheClock(t *testing.T) {
 	c := &readCounter{PassiveClock: newPassiveClock()}
 	for name, l := range map[string]TypedRateLimiter[int]{
 		"backoff": NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Clock: c}),
-		"bucket":  NewTypedItemBucketRateLimiter[int](10, 1, c),
 	} {
 		before := c.n
 		l.Forget(1)

@@ -299,7 +299,6 @@ func TestRateLimitersAreConcurrent(t *testing.T) {
 		workqueue.DefaultTypedControllerRateLimiter[int](),
 		workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.DefaultTypedItemBasedRateLimiter[int](), time.Second),
 		workqueue.NewTypedItemBackoffRateLimiter(hurried(workqueue.FullJitter)),
-		workqueue.NewTypedItemBucketRateLimiter[int](1e6, 2, nil),
 	} {
 		const workers, keys, failures = 8, 10, 200
 		var all sync.WaitGroup
@@ -365,11 +364,6 @@ func TestLimitersRefuseBadKeys(t *testing.T) {
 		},
 		"backoff": func() workqueue.TypedRateLimiter[any] {
 			return workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[any]{})
-		},
-		"bucket":           func() workqueue.TypedRateLimiter[any] { return workqueue.NewTypedItemBucketRateLimiter[any](1, 1, nil) },
-		"bucket, no burst": func() workqueue.TypedRateLimiter[any] { return workqueue.NewTypedItemBucketRateLimiter[any](1, 0, nil) },
-		"bucket, infinite": func() workqueue.TypedRateLimiter[any] {
-			return workqueue.NewTypedItemBucketRateLimiter[any](rate.Inf, 1, nil)
 		},
 	}
 	for name, build := range build {
