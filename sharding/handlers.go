@@ -192,7 +192,7 @@ func (m *Member) holdingOf(slot int) *holding {
 	return h
 }
 
-// LeaseHeld is that of [lease.Leaser]: its context also ends when the slot is to move. So keys on hold do
+// LeaseHeld is that of [leasing.Leaser]: its context also ends when the slot is to move. So keys on hold do
 // not delay a handover. It takes nothing from ctx, and the keys of a slot share one context.
 func (q *queue[T]) LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc) {
 	slot, token := q.locate(key)

@@ -203,7 +203,7 @@ func (c *Tracked[T]) causes() (causes workqueue.Causes) {
 //	                  with a value, for CallOf
 //	callCtx           ends with the call, and by Cancel
 //	HandlerTimeout    if there is one
-//	the key's lease   if the queue is a lease.Leaser
+//	the key's lease   if the queue is a leasing.Leaser
 //	-- the handler gets the context made so far --
 //	UntilAdded        also ends when the key is added again
 
