@@ -3,6 +3,7 @@ package redisqueue
 import (
 	"context"
 	"errors"
+	"reflect"
 	"syscall"
 	"testing"
 	"time"
@@ -271,4 +272,39 @@ func TestGiveUpTakesRetryBack(t *testing.T) {
 	flush(t, q)
 	wantNoKeys(t, q)
 	must(t, checkInvariants(s.client(), q))
+}
+
+// The server does nothing that carries the fence of a hand-out which is over, also for a session that lives.
+func TestStaleFence(t *testing.T) {
+	s := startServer(t)
+	q := newTestQueue(t, s.client(), Config[string]{})
+	addAndGet(t, q, "x")
+	q.mu.Lock()
+	stale := q.mu.held["x"].fence
+	q.mu.Unlock()
+	q.Done("x")
+	addAndGet(t, q, "x")
+	mustFail(t, q, "x", workqueue.Failure{Err: errBroken, AtLeast: time.Hour})
+	flush(t, q)
+	before, err := q.key(context.Background(), "x")
+	must(t, err)
+	shard, result := q.shards[0], make(chan answer, 1)
+	q.mu.Lock()
+	fail := shard.newFailLocked("x", "x", failDetails(workqueue.Failure{Terminal: true}, "", ""), nil)
+	fail.answer = func(a answer, _ error) { result <- a }
+	for _, o := range []*op{
+		newOp(codeForget, "x"), newOp(codeSucceed, "x"), fail, newOp(codeAddAfter, "0000000000000000x"),
+		shard.newAddPriorityLocked("x", 5, 0), shard.newAddPriorityLocked("x", 5, time.Millisecond),
+	} {
+		shard.putLocked(o.byHolder(stale))
+	}
+	q.mu.Unlock()
+	if a := <-result; !a.late {
+		t.Errorf("the server answers %+v", a)
+	}
+	flush(t, q)
+	if after, err := q.key(context.Background(), "x"); err != nil || !reflect.DeepEqual(before, after) {
+		t.Errorf("%v: %+v became %+v", err, before, after)
+	}
+	q.Done("x")
 }
