@@ -195,7 +195,8 @@ func (h *history) produce(ctx context.Context, q *Queue[string], random *rand.Ra
 			q.AddCause(key, workqueue.Cause{Reason: fmt.Sprint("version ", version), Quiet: random.IntN(2) == 0})
 			add = func() error { return q.Flush(adding) }
 		}
-		if add() == nil {
+		// A replica that has ended adds nothing, and has nothing to flush.
+		if add() == nil && !q.ShuttingDown() {
 			h.confirm(key, version)
 		}
 		cancel()
