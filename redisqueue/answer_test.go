@@ -154,7 +154,7 @@ func TestAnswersOnFullServer(t *testing.T) {
 		"nothing before it": func(q *Queue[string], key string) {},
 	}
 	s := startServer(t)
-	q, kill := mortal(t, s, Config[string]{Backoff: noBackoff})
+	q, kill := mortal(t, s, Config[string]{Lease: 6 * time.Second, Backoff: noBackoff})
 	for key := range says {
 		must(t, q.AddContext(within(t, time.Minute), key))
 		mustGet(t, q, key)
@@ -166,10 +166,18 @@ func TestAnswersOnFullServer(t *testing.T) {
 		say(q, key)
 		q.Done(key)
 	}
-	waitUntil(t, func() bool { return q.Info().Unsent == 1 }) // the add
+	waitUntil(t, func() bool { // Only the add is left.
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		b := q.shards[0].underWay
+		return q.shards[0].buffer.len() == 1 && (b == nil || len(b.ops) == 0)
+	})
 	kill()
 	s.limitMemory("0")
 	other := newTestQueue(t, s.client(), Config[string]{Backoff: noBackoff})
+	if st := freshStats(t, other); st.Processing != 0 {
+		t.Errorf("the server does not know of %d Dones", st.Processing)
+	}
 	delete(says, "nothing before it")
 	var left []string
 	for key := range says {

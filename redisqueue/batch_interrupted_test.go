@@ -98,11 +98,14 @@ type interruptedCase struct {
 	ops        []string   // of the batch that is interrupted; D<key> is a Done with the key's fence
 }
 
-// withFences writes the fence before the key of each operation that needs one.
+// withFences writes the fence before the key of each operation that needs one, and for " by the holder of k"
+// makes what stands before it an answer.
 func withFences(ops []string, fences map[string]string) []string {
 	ops = slices.Clone(ops)
 	for i, o := range ops {
-		if strings.ContainsRune("DBUWHO", rune(o[0])) {
+		if said, key, ok := strings.Cut(o, " by the holder of "); ok {
+			ops[i] = string(codeByHolder) + fences[key] + said
+		} else if strings.ContainsRune("DBUWO", rune(o[0])) {
 			ops[i] = o[:1] + fences[o[1:]] + o[1:]
 		}
 	}
@@ -184,6 +187,7 @@ func TestInterruptedBatch(t *testing.T) {
 		}
 	}
 	fail := "F0000000000000001k0 5 0 - - error"
+	const ofHolder = " by the holder of k"
 	for name, c := range map[string]interruptedCase{
 		"add and hand out":      {before: [][]string{{"ak"}}, ops: []string{"Dk", "ax", "ay", "ak"}},
 		"add with causes":       {ops: []string{"C0000000000000001xl0 1700000000000000 "}},
@@ -200,6 +204,10 @@ func TestInterruptedBatch(t *testing.T) {
 		"fail and finish":       {before: [][]string{{"ak"}}, ops: []string{fail, "Dk"}},
 		"fail for good":         {before: [][]string{{"ak"}}, ops: []string{"F0000000000000001k0 5 0 t - error", "Dk"}},
 		"fail with no retry":    {before: [][]string{{"ak", fail}}, ops: []string{"F0000000000000001k0 1 0 - - error"}},
+		"answer":                {before: [][]string{{"ak"}}, ops: []string{fail + ofHolder}},
+		"answer and finish":     {before: [][]string{{"ak"}}, ops: []string{"gk" + ofHolder, "Dk"}},
+		"ask for the key":       {before: [][]string{{"ak"}}, ops: []string{"P0000000000000001k3 0" + ofHolder, "Dk"}},
+		"end":                   {before: [][]string{{"ak"}, {fail + ofHolder, "e"}}, ops: []string{"q"}},
 		"forget":                {before: [][]string{{"ak"}, {fail}}, ops: []string{"fk", "nk"}},
 		"discard":               {before: [][]string{{"L0000001000000000x"}}, ops: []string{"xx", "xy"}},
 		"discard failures":      {before: [][]string{{fail}}, ops: []string{"xk"}},
