@@ -195,7 +195,7 @@ func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K
 
 func (r *run[K]) queueOf(m *member[K]) workqueue.TypedRateLimitingInterface[K] {
 	if r.Shared {
-		return sharedQueue[K]{leasedQueue[K]{perturbed: m.queue}, r.line, m.name}
+		return sharedQueue[K]{leasedQueue[K]{perturbed: m.queue}, r.line, m.Process}
 	}
 	return m.queue
 }

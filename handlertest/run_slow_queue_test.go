@@ -48,9 +48,9 @@ func (q slowQueue[K]) AddRateLimited(key K) {
 	q.ExtendedRateLimiting.AddRateLimited(key)
 }
 
-func (q slowQueue[K]) GetContext(ctx context.Context) (K, error) {
+func (q slowQueue[K]) Next(ctx context.Context) (workqueue.HandOut[K], error) {
 	defer others()()
-	return q.ExtendedRateLimiting.GetContext(ctx)
+	return q.ExtendedRateLimiting.Next(ctx)
 }
 
 // adding has handlers that add the keys of others at the moment at which their process may crash.

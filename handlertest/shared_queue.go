@@ -12,16 +12,16 @@ import (
 // sharedQueue is a queue that processes share, as one of them sees it.
 type sharedQueue[K comparable] struct {
 	leasedQueue[K]
-	line *line[K]
-	name string // of the process
+	line    *line[K]
+	process *Process
 }
 
-// GetContext is the only way in which a pool gets keys.
-func (q sharedQueue[K]) GetContext(ctx context.Context) (key K, err error) {
+// Next is the way in which a pool gets keys.
+func (q sharedQueue[K]) Next(ctx context.Context) (h workqueue.HandOut[K], err error) {
 	if err := ctx.Err(); err != nil {
-		return key, err
+		return h, err
 	}
-	l, g := q.line, &getter[K]{q, make(chan K, 1)}
+	l, g := q.line, &getter[K]{q, make(chan workqueue.HandOut[K], 1)}
 	l.mu.Lock()
 	l.waiting = append(l.waiting, g)
 	l.mu.Unlock()
@@ -30,17 +30,28 @@ func (q sharedQueue[K]) GetContext(ctx context.Context) (key K, err error) {
 	default:
 	}
 	select {
-	case key = <-g.key:
-		return key, nil
+	case h = <-g.handed:
+		return h, nil
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.waiting, g); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
-		return key, ctx.Err()
+		return h, ctx.Err()
 	}
-	return <-g.key, nil // It has just got one.
+	return <-g.handed, nil // It has just got one.
+}
+
+// GetContext and Get are for the workers of a Program.
+func (q sharedQueue[K]) GetContext(ctx context.Context) (K, error) {
+	h, err := q.Next(ctx)
+	return h.Key, err
+}
+
+func (q sharedQueue[K]) Get() (key K, shutdown bool) {
+	h, err := q.Next(q.process.ctx) // It is the others' key once this process has crashed.
+	return h.Key, err != nil
 }
 
 // DropQueued returns nil: the keys are for the other processes.
@@ -59,8 +70,8 @@ type line[K comparable] struct {
 
 // getter is a worker that waits for a key.
 type getter[K comparable] struct {
-	queue sharedQueue[K]
-	key   chan K
+	queue  sharedQueue[K]
+	handed chan workqueue.HandOut[K]
 }
 
 // run gets keys of queue while workers wait, until ctx ends.
@@ -72,16 +83,16 @@ func (l *line[K]) run(ctx context.Context, queue workqueue.Extended[K]) {
 			return
 		}
 		for l.anyWaiting() {
-			key, err := queue.GetContext(ctx)
+			h, err := queue.Next(ctx)
 			if err != nil {
 				return
 			}
 			handed := make(chan struct{})
-			l.sim.after(0, textOf(key), nil, func() { // When all workers that ask at this moment have asked.
+			l.sim.after(0, textOf(h.Key), nil, func() { // When all workers that ask at this moment have asked.
 				defer close(handed)
-				if !l.hand(key) {
-					queue.Add(key)
-					queue.Done(key)
+				if !l.hand(h) {
+					queue.Add(h.Key)
+					queue.Done(h.Key)
 				}
 			})
 			select {
@@ -101,20 +112,20 @@ func (l *line[K]) anyWaiting() bool {
 
 // hand gives the key to a worker of the process that has got the fewest. It returns false if none waits any
 // more, because their process has crashed.
-func (l *line[K]) hand(key K) bool {
+func (l *line[K]) hand(h workqueue.HandOut[K]) bool {
 	l.mu.Lock()
 	if len(l.waiting) == 0 {
 		l.mu.Unlock()
 		return false
 	}
 	g := slices.MinFunc(l.waiting, func(a, b *getter[K]) int {
-		return cmp.Or(cmp.Compare(l.turn[a.queue.name], l.turn[b.queue.name]),
-			cmp.Compare(a.queue.name, b.queue.name))
+		return cmp.Or(cmp.Compare(l.turn[a.queue.process.name], l.turn[b.queue.process.name]),
+			cmp.Compare(a.queue.process.name, b.queue.process.name))
 	})
 	l.waiting = slices.DeleteFunc(l.waiting, func(other *getter[K]) bool { return other == g })
-	l.turn[g.queue.name]++
+	l.turn[g.queue.process.name]++
 	l.mu.Unlock()
-	g.queue.handedOut(key)
-	g.key <- key
+	g.queue.handedOut(h.Key)
+	g.handed <- h
 	return true
 }
