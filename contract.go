@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// This file is the contract beyond client-go's interfaces: what every queue has (Extended), and a rate-limiting
-// queue (ExtendedRateLimiting). Package operate has what operators do with a queue, and package leasing what
-// processes share. No queue has other interfaces.
+// This file is the contract beyond client-go's interfaces: what every queue has (Extended), and a
+// rate-limiting queue (ExtendedRateLimiting). Package operate has what operators do with a queue, and package
+// leasing what processes share. No queue has other interfaces.
 //
-// All four can get further methods. So only a type that embeds one of them, or Unimplemented, implements them:
-// then a method that is added later is inherited, from the queue below or with its default.
+// All four can get further methods. So only a type that embeds one of them, or Unimplemented, implements
+// them: then a method that is added later is inherited, from the queue below or with its default.
 
 // ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
 // ShutDownContext when a call of ShutDown ended its wait before everything was finished.
@@ -23,8 +23,8 @@ var ErrShutDown = errors.New("workqueue: queue is shut down")
 //
 //	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
 //
-// A queue of yours implements it by embedding an Extended, of which it overrides what it changes. One that has a
-// Get of its own needs a GetContext and a Next, too.
+// A queue of yours implements it by embedding an Extended, of which it overrides what it changes. One that
+// has a Get of its own needs a GetContext and a Next, too.
 type Extended[T comparable] interface {
 	TypedInterface[T]
 	// mustEmbed keeps types that embed nothing of this package from implementing the interface.
@@ -79,8 +79,8 @@ type Extended[T comparable] interface {
 // the same failure, due when it was due before. So events inflate no delay and use up no retries
 // (kubernetes/kubernetes#132805). The queue keeps the count and the end of the delay for failing keys alone,
 // on its own monotonic clock: the wall clock plays no part, nor does a limiter that forgets by itself.
-// Forget, Remove and giving up end the count. Giving up also takes back the retry that waits for the end of its
-// delay, if an event has brought the key early. A success must call Forget, as always.
+// Forget, Remove and giving up end the count. Giving up also takes back the retry that waits for the end of
+// its delay, if an event has brought the key early. A success must call Forget, as always.
 type ExtendedRateLimiting[T comparable] interface {
 	TypedRateLimitingInterface[T]
 	Extended[T]
@@ -153,8 +153,8 @@ type Retry struct {
 	GivenUp bool
 }
 
-// Unimplemented is embedded by queues that implement [Extended] or [ExtendedRateLimiting] method by method, as
-// those of package priorityqueue. It has the default of each method that is added to them after v1.
+// Unimplemented is embedded by queues that implement [Extended] or [ExtendedRateLimiting] method by method,
+// as those of package priorityqueue. It has the default of each method that is added to them after v1.
 type Unimplemented[T comparable] struct{}
 
 func (Unimplemented[T]) mustEmbed(T) {}

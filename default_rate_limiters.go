@@ -163,8 +163,8 @@ func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	return longest
 }
 
-// Delay returns the longest delay after the n-th failure of item: see [DelayLimiter]. A limiter that is none is
-// asked by When.
+// Delay returns the longest delay after the n-th failure of item: see [DelayLimiter]. A limiter that is none
+// is asked by When.
 func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) {
 	for _, limiter := range r.limiters {
 		longest = max(longest, failures.Ask(limiter, item, n))

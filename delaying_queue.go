@@ -26,8 +26,8 @@ type TypedDelayingInterface[T comparable] interface {
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
 	// Logger logs how many keys were still waiting at shutdown, without the queue's name. Nil means no log of
-	// that. It also logs how many keys a drain has left because nobody takes them: by [slog.Default] if it is nil.
-	// A shutdown waits for the goroutine that may call Logger, so Logger must not shut the queue down.
+	// that. It also logs how many keys a drain has left because nobody takes them: by [slog.Default] if it is
+	// nil. A shutdown waits for the goroutine that may call Logger, so Logger must not shut the queue down.
 	Logger *logr.Logger
 
 	// Name, MetricsProvider and Clock are those of [TypedQueueConfig].
@@ -92,8 +92,8 @@ type delayingType[T comparable] struct {
 	*delays[T]
 }
 
-// delays are the keys that wait for their time, in a heap. While there is one, the goroutine of loop adds them to
-// the queue below when they are due.
+// delays are the keys that wait for their time, in a heap. While there is one, the goroutine of loop adds
+// them to the queue below when they are due.
 type delays[T comparable] struct {
 	below         TypedInterface[T]
 	name          string
@@ -166,8 +166,8 @@ func (d *delays[T]) putWaiting(item T, h keytable.Hash, now, delay time.Duration
 	return d.loop.TendLocked(d.mu.waiting.next())
 }
 
-// takeBackRetry makes a key that is given up not come when the delay of its last failure is over, unless it was
-// also added for later by others.
+// takeBackRetry makes a key that is given up not come when the delay of its last failure is over, unless it
+// was also added for later by others.
 func (d *delays[T]) takeBackRetry(item T) {
 	if d.dropRetry(item, keytable.HashOf(item)) {
 		d.loop.Wake()

@@ -7,9 +7,10 @@
 // Three names are enough to begin with:
 //
 //   - [NewTypedRateLimitingQueue] makes a queue.
-//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget or Fail,
-//     and then Done.
-//   - Run of package worker is that worker, with retry limits, panic recovery, timeouts and an orderly shutdown.
+//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget or
+//     Fail, and then Done.
+//   - Run of package worker is that worker, with retry limits, panic recovery, timeouts and an orderly
+//     shutdown.
 //
 // The names of client-go that are deprecated there stand in compat.go.
 //
@@ -58,19 +59,19 @@
 //
 // # Failures
 //
-// Fail of [ExtendedRateLimiting] is AddRateLimited that also counts. The queue keeps how often a key has failed in
-// a row, since when, and the text of the latest error; its limiter says how long failure n waits. An event that is
-// added meanwhile brings the key at once. If it fails again before its delay has passed, that is the same
-// failure: it is not counted, and the key is retried when it would have been. With MaxRetries or RetryFor of
-// [Failure] the queue gives a key up. Forget, after a success, ends the count.
+// Fail of [ExtendedRateLimiting] is AddRateLimited that also counts. The queue keeps how often a key has
+// failed in a row, since when, and the text of the latest error; its limiter says how long failure n waits.
+// An event that is added meanwhile brings the key at once. If it fails again before its delay has passed,
+// that is the same failure: it is not counted, and the key is retried when it would have been. With
+// MaxRetries or RetryFor of [Failure] the queue gives a key up. Forget, after a success, ends the count.
 //
 // # Shutdown
 //
 // ShutDown makes a queue ignore what is added and hand out what it still has. Then each Get reports the
 // shutdown. ShutDownWithDrain waits, in addition, until the workers are done with everything, and
-// ShutDownContext does so for a limited time. If keys are queued, and for 10 s none was held or taken, both log
-// it, and ShutDownWithDrain drops them and returns. All may be called any number of times. Keys that wait for
-// their time are dropped; [Stats] counts what is dropped.
+// ShutDownContext does so for a limited time. If keys are queued, and for 10 s none was held or taken, both
+// log it, and ShutDownWithDrain drops them and returns. All may be called any number of times. Keys that wait
+// for their time are dropped; [Stats] counts what is dropped.
 //
 // # Costs
 //

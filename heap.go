@@ -89,7 +89,8 @@ func (h *dueHeap[T]) popDue(now time.Duration, keys []keytable.Hashed[T]) (_ []k
 	return keys, retries
 }
 
-// batchSet is a set of keys of a batch: bit i is that of the i-th key. A batch has maxBatch keys, as a uint64 bits.
+// batchSet is a set of keys of a batch: bit i is that of the i-th key. A batch has maxBatch keys, as a uint64
+// bits.
 type batchSet uint64
 
 func (b batchSet) has(i int) bool { return b>>i&1 != 0 }

@@ -77,8 +77,8 @@ type BackoffConfig[T comparable] struct {
 	// that is later. So delays can be above Max.
 	Bucket *rate.Limiter
 
-	// Clock measures delays, ForgetAfter and the tokens of Bucket, so it should be the queue's. The limiter reads it under its lock.
-	// Nil means the real clock. When the clock is set back, time goes on from there.
+	// Clock measures delays, ForgetAfter and the tokens of Bucket, so it should be the queue's. The limiter
+	// reads it under its lock. Nil means the real clock. When the clock is set back, time goes on from there.
 	Clock clock.PassiveClock
 }
 

@@ -1,7 +1,7 @@
 package workqueue
 
-// This file has the layers over a queue that is not ours: with client-go's methods and no others. Package foreign
-// makes an ExtendedRateLimiting of the whole.
+// This file has the layers over a queue that is not ours: with client-go's methods and no others. Package
+// foreign makes an ExtendedRateLimiting of the whole.
 
 // plainDelaying puts AddAfter on top of any queue.
 type plainDelaying[T comparable] struct {

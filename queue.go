@@ -172,9 +172,9 @@ func (q *Typed[T]) Add(item T) {
 	q.addLocked(h, item, false)
 }
 
-// addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down. A retry
-// of a key that an event has brought early, and that a worker holds, interrupts nobody: a handler that answers
-// interruptions by errors would be interrupted by each of its own retries.
+// addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down. A
+// retry of a key that an event has brought early, and that a worker holds, interrupts nobody: a handler that
+// answers interruptions by errors would be interrupted by each of its own retries.
 func (q *Typed[T]) addDue(keys []keytable.Hashed[T], retries batchSet) (added int) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -276,8 +276,8 @@ func (q *Typed[T]) Next(ctx context.Context) (h HandOut[T], err error) {
 	return h, gate.PublicError(ctx, err)
 }
 
-// getUntil waits for a key, and describes it in h, unless that is nil. It returns gate.ErrContextDone if done is
-// closed first.
+// getUntil waits for a key, and describes it in h, unless that is nil. It returns gate.ErrContextDone if done
+// is closed first.
 func (q *Typed[T]) getUntil(done <-chan struct{}, h *HandOut[T]) (item T, err error) {
 	q.mu.Lock()
 	defer q.unlock()

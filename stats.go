@@ -35,7 +35,8 @@ type Stats struct {
 	// other adds with a delay.
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that
-	// DropQueued, or a ShutDownWithDrain that nobody helped, has dropped. (A shared queue counts the adds that were not sent to the server.)
+	// DropQueued, or a ShutDownWithDrain that nobody helped, has dropped. (A shared queue counts the adds that
+	// were not sent to the server.)
 	Dropped uint64
 	// UnmatchedDones counts the calls of Done for a key that no worker held. Each is a bug in the caller.
 	UnmatchedDones uint64

@@ -325,8 +325,8 @@ func (r *Reconciler[request]) Cancel(req request) bool {
 	return c != nil && c.tracker.Cancel(req)
 }
 
-// Wedged returns an error if a restart of the program would help: see [worker.Tracker.Wedged]. It fits the probes
-// of a manager. It is nil before the controller has started, and so on a replica that does not lead.
+// Wedged returns an error if a restart of the program would help: see [worker.Tracker.Wedged]. It fits the
+// probes of a manager. It is nil before the controller has started, and so on a replica that does not lead.
 //
 //	mgr.AddHealthzCheck("wedged", func(*http.Request) error { return r.Wedged(10 * time.Minute) })
 func (r *Reconciler[request]) Wedged(limit time.Duration) error {

@@ -88,7 +88,8 @@ func timeText(v float64) string {
 func (r *queuePage) Charts() []chart {
 	q := &r.Queue
 	if !q.HasQueue {
-		return []chart{newChart("Errors per second", q.timeline, 0, perSecondText, failed).withRates(q.Minute.Errors)}
+		failures := newChart("Errors per second", q.timeline, 0, perSecondText, failed)
+		return []chart{failures.withRates(q.Minute.Errors)}
 	}
 	third, rate := delayed, q.Minute.Retries // Only pools know errors.
 	if len(q.Pools) > 0 {
@@ -130,8 +131,8 @@ func (q queueReport) Sparks() []chart {
 	}
 }
 
-// newChart draws the sources on one axis from 0 to a round number that is neither below their values nor below
-// least.
+// newChart draws the sources on one axis from 0 to a round number that is neither below their values nor
+// below least.
 func newChart(title string, t timeline, least float64, text func(float64) string, sources ...source) chart {
 	top := least
 	for _, p := range t.points {

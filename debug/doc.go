@@ -62,7 +62,7 @@
 //	         remove    takes it out of the queue and forgets its failures
 //	         cancel    ends the context of the handler that has it: see [worker.Pool.Cancel]
 //	         release   ends the hold of the key: see [worker.Pool.Release]
-//	         pause     the queue hands out nothing or, if it cannot pause, its pools in this process start nothing
+//	         pause     the queue hands out nothing; if it cannot pause, its pools in this process start nothing
 //	         resume, pause_group, resume_group
 //	queue    the queue's id
 //	key, id  the text of the key, whole or as the page shows it, and what distinguishes it from others with
@@ -99,6 +99,6 @@
 // # JSON
 //
 // A request that prefers application/json to text/html, or has format=json, gets the same as an object. The
-// answers to actions and the fields that these need keep their names and meanings: the ids of queues, the texts
-// and ids of keys, and count. Other fields may change.
+// answers to actions and the fields that these need keep their names and meanings: the ids of queues, the
+// texts and ids of keys, and count. Other fields may change.
 package debug

@@ -232,9 +232,9 @@ func patternOf(err, key string) (pattern string, codes []code) {
 // codeNames are how words end that name a code.
 var codeNames = []string{"status", "code", "http", "error", "err", "errno", "sqlstate", "exit", "signal"}
 
-// codeLike reports whether a word may be a code: a number of five digits at most, or digits with capitals, such
-// as 40P01 and ORA-00060. It is named if it has the value of an HTTP status, or comes after a word such as
-// "status".
+// codeLike reports whether a word may be a code: a number of five digits at most, or digits with capitals,
+// such as 40P01 and ORA-00060. It is named if it has the value of an HTTP status, or comes after a word such
+// as "status".
 func codeLike(before, word string) (is, named bool) {
 	const digits, capitals = "0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 	isNumber := word != "" && strings.Trim(word, digits) == ""

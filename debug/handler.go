@@ -108,9 +108,9 @@ func NewHandler(o Options) *Handler {
 // which h notices within Options.SampleEvery. Register asks q for its Stats, for up to five seconds, and so
 // does the constructor of a queue that has h as its MetricsProvider.
 //
-// Register panics if q is no [workqueue.Extended]: package foreign makes one of other queues. Keys are printed as package fmt does, so that their methods (String, Error, Format, GoString) are
-// called when a page is asked for, outside of all locks. A pointer without such a method is shown as an
-// address.
+// Register panics if q is no [workqueue.Extended]: package foreign makes one of other queues. Keys are
+// printed as package fmt does, so that their methods (String, Error, Format, GoString) are called when a page
+// is asked for, outside of all locks. A pointer without such a method is shown as an address.
 func Register[T comparable](h *Handler, name string, q workqueue.TypedInterface[T]) (unregister func()) {
 	return h.register(name, workqueue.Inspect(q))
 }

@@ -147,7 +147,8 @@ func (r *queuePage) Refresh() int {
 
 // Alarming reports that a handler is stuck or takes long: then the running keys come first.
 func (r *queuePage) Alarming() bool {
-	return !r.Queue.Late && r.Queue.Workers.Stuck > 0 || !r.Queue.Late && time.Duration(r.Queue.LongestRunning) >= time.Minute
+	isSlow := r.Queue.Workers.Stuck > 0 || time.Duration(r.Queue.LongestRunning) >= time.Minute
+	return isSlow && !r.Queue.Late
 }
 
 // PoolColumns returns the headings of the numbers of the pools.

@@ -1,6 +1,6 @@
-// Package foreign lets programs use what this project has for its own queues, such as package worker, over any
-// other queue with client-go's interface: client-go's own, controller-runtime's, or one that a program has
-// written.
+// Package foreign lets programs use what this project has for its own queues, such as package worker, over
+// any other queue with client-go's interface: client-go's own, controller-runtime's, or one that a program
+// has written.
 package foreign
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 // RateLimiting returns a wrapper that makes a [workqueue.ExtendedRateLimiting] of queue, through the public
-// methods of queue alone. Call it once, and use only the wrapper from then on: each wrapper counts failures and
-// hand-outs for itself. A queue that is an ExtendedRateLimiting already is returned as it is.
+// methods of queue alone. Call it once, and use only the wrapper from then on: each wrapper counts failures
+// and hand-outs for itself. A queue that is an ExtendedRateLimiting already is returned as it is.
 //
 // The wrapper counts each failed call, also of a key that an event has brought early: queue does not say how
 // long a key waits. With AtLeast it calls AddAfter, and does not ask queue's limiter. A count is forgotten an
@@ -27,9 +27,10 @@ import (
 // drops when it is shut down, as controller-runtime's does, is still handed out. Drains shut queue down, and
 // wait until nothing more comes and every key that was handed out is Done.
 //
-// A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own while somebody
-// waits for a key. That stays when the caller gives up, and ends with the next key, which is handed out next, or
-// with the shutdown. A queue that also has GetWithPriority, as controller-runtime's, gives Next the priority.
+// A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own while
+// somebody waits for a key. That stays when the caller gives up, and ends with the next key, which is handed
+// out next, or with the shutdown. A queue that also has GetWithPriority, as controller-runtime's, gives Next
+// the priority.
 func RateLimiting[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.ExtendedRateLimiting[T] {
 	if q, ok := queue.(workqueue.ExtendedRateLimiting[T]); ok {
 		return q
@@ -252,7 +253,8 @@ func (q *wrapper[T]) finishHere(item T) (known, own bool) {
 	return true, own
 }
 
-// removeLocked removes what is known of item. A map does not shrink, so an empty one that was large is replaced.
+// removeLocked removes what is known of item. A map does not shrink, so an empty one that was large is
+// replaced.
 func (q *wrapper[T]) removeLocked(item T) {
 	q.mu.most = max(q.mu.most, len(q.mu.keys))
 	if delete(q.mu.keys, item); len(q.mu.keys) == 0 && q.mu.most > 1<<10 {

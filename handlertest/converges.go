@@ -60,8 +60,8 @@ type Scenario[K comparable] struct {
 	// Settle longer than that, or let At make it ready. Zero means 10 s, and 20 minutes for a Program or a
 	// queue that is not [workqueue.Extended], because these do not say what still waits.
 	Settle time.Duration
-	// Runs is how many runs there are with one disturbance, and how many under random schedules, each at most. It
-	// is for programs whose runs take long. Zero means 400 and 1,000.
+	// Runs is how many runs there are with one disturbance, and how many under random schedules, each at most.
+	// It is for programs whose runs take long. Zero means 400 and 1,000.
 	Runs int
 
 	run *run[K]
@@ -109,7 +109,8 @@ func (s *Scenario[K]) Others(name string, react func()) {
 	m.reactLocked(r)
 }
 
-// Changed tells the run that somebody else has changed a world of the program's own. A [World] does so itself.
+// Changed tells the run that somebody else has changed a world of the program's own. A [World] does so
+// itself.
 func (s *Scenario[K]) Changed() { s.run.sim.change(0) }
 
 // Always declares what must hold at each moment: holds is called after every event of a run, and a run in
@@ -156,13 +157,13 @@ func (s *Scenario[K]) Tell(format string, args ...any) { s.run.sim.tell("", form
 
 // Converges tests that a handler reaches the same outcome whatever happens in between. It runs the scenario
 // undisturbed; then with one disturbance each, up to 400 times: a crash at each point at which the process
-// writes or ends a call, each call of a client failing, and what others do [Scenario.Sometime] at each moment;
-// then 1,000 times under random schedules, or 200 times with -short. When nothing moves, the outcome must be
-// the one of the undisturbed run. Whether that is right, [Scenario.Check] says. It also fails for a handler
-// that panics, that never comes to rest, that waits for something that never happens, that still fails when
-// nothing moves any more, or that is never called; for what [Scenario.Always] forbids; and for two calls of
-// one key at once. It reports the first failure, under the shortest schedule that it can find for it, with
-// the story of that run and the line that repeats it.
+// writes or ends a call, each call of a client failing, and what others do [Scenario.Sometime] at each
+// moment; then 1,000 times under random schedules, or 200 times with -short. When nothing moves, the outcome
+// must be the one of the undisturbed run. Whether that is right, [Scenario.Check] says. It also fails for a
+// handler that panics, that never comes to rest, that waits for something that never happens, that still
+// fails when nothing moves any more, or that is never called; for what [Scenario.Always] forbids; and for two
+// calls of one key at once. It reports the first failure, under the shortest schedule that it can find for
+// it, with the story of that run and the line that repeats it.
 //
 // The scenario is called for each run, in a bubble of [testing/synctest], so Converges is called outside of
 // them. It must make all that the run needs anew, and must not depend on real time, on random numbers or on

@@ -110,8 +110,8 @@ func outcomeDiffers(want, got any) *failure {
 	return f
 }
 
-// shortened returns a long line without what it has in common with the line for the same object in others, but
-// for some of it around.
+// shortened returns a long line without what it has in common with the line for the same object in others,
+// but for some of it around.
 func shortened(line string, others []string) string {
 	const long, around = 200, 60
 	label, _, _ := strings.Cut(line, " = ")

@@ -75,7 +75,8 @@ type event struct {
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
 	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell,
-		known: make(map[acceptance]bool), calls: make(map[any]int), callsSinceDisturbed: make(map[any]int), afterEvents: func() {}}
+		known: make(map[acceptance]bool), calls: make(map[any]int), callsSinceDisturbed: make(map[any]int),
+		afterEvents: func() {}}
 }
 
 // bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a

@@ -1,5 +1,5 @@
-// Package operate is what operators and schedulers can do with a queue beyond adding to it: pause it, take keys
-// out of it, and look at its groups and at what it has given up. Package debug has a page for it.
+// Package operate is what operators and schedulers can do with a queue beyond adding to it: pause it, take
+// keys out of it, and look at its groups and at what it has given up. Package debug has a page for it.
 package operate
 
 import (
@@ -74,8 +74,8 @@ type Fact struct {
 	Value string `json:"value"`
 }
 
-// UnimplementedOperable is embedded by queues that implement [Operable] method by method. It has the default of each
-// method that is added later.
+// UnimplementedOperable is embedded by queues that implement [Operable] method by method. It has the default
+// of each method that is added later.
 type UnimplementedOperable[T comparable] struct{}
 
 func (UnimplementedOperable[T]) mustEmbed(T) {}

@@ -39,8 +39,8 @@ type Queue[T comparable] struct {
 	// observer measures times. Its methods need mu. It is nil without metrics.
 	observer *observe.Observer
 
-	// mu is the lock. No foreign code but the clock runs under it: a time that was read before would be an old one
-	// when the lock is taken at last, and a key that was handed out meanwhile could come too early.
+	// mu is the lock. No foreign code but the clock runs under it: a time that was read before would be an old
+	// one when the lock is taken at last, and a key that was handed out meanwhile could come too early.
 	mu struct {
 		gate.Gate
 

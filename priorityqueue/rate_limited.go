@@ -95,8 +95,8 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bo
 	return true, false
 }
 
-// fail counts a failure of the key, and adds the key after its delay, or gives it up. AtLeast comes with r, the
-// rest of the failure with f.
+// fail counts a failure of the key, and adds the key after its delay, or gives it up. AtLeast comes with r,
+// the rest of the failure with f.
 func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
 	hasFailed, maxDelay := q.inspectHeld(k, &r)
 	retry := q.failures.Fail(k.key, f, failures.Call{

@@ -61,9 +61,9 @@ func (q *Queue[T]) nextDueLocked() time.Duration {
 	return min(q.mu.pauseEnd, time.Duration(q.mu.due.First().Rank))
 }
 
-// advanceLocked brings the queue up to the time, which it returns: it queues due keys, ends pauses and forgets
-// keys that have rested. So each call sees what is due, also before the loop does. If the queue has no use for
-// the time, it does not read the clock, and returns notRead.
+// advanceLocked brings the queue up to the time, which it returns: it queues due keys, ends pauses and
+// forgets keys that have rested. So each call sees what is due, also before the loop does. If the queue has
+// no use for the time, it does not read the clock, and returns notRead.
 func (q *Queue[T]) advanceLocked() (now time.Duration) {
 	if !q.alwaysTimed && q.nextDueLocked() == dueloop.Never {
 		return notRead

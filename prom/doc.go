@@ -64,7 +64,7 @@
 //	workqueue_pool_given_up_keys                 gauge      keys that were given up and that the pool remembers
 //	workqueue_pool_retry_delay_seconds           histogram  delays of failed keys, from the first failure on
 //	workqueue_pool_hold_duration_seconds         histogram  how long keys were on hold, from the first hold on
-//	workqueue_pool_busiest_key_share             gauge      part of the calls of ten minutes that one key takes,
+//	workqueue_pool_busiest_key_share             gauge      the largest part of ten minutes' calls for one key,
 //	                                                        if there were a hundred calls
 //
 // It also has these, if its queue is one of this module's in-memory queues and has metrics. See Changes of

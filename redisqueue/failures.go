@@ -124,7 +124,8 @@ func failDetails(f workqueue.Failure, flags, delay string) string {
 		flags += "t"
 	}
 	return fmt.Sprintf("%d %d %d %s %s %s",
-		ceilMicros(f.AtLeast), f.MaxRetries, ceilMicros(f.RetryFor), cmp.Or(flags, "-"), cmp.Or(delay, "-"), reasonOf(f.Err))
+		ceilMicros(f.AtLeast), f.MaxRetries, ceilMicros(f.RetryFor), cmp.Or(flags, "-"), cmp.Or(delay, "-"),
+		reasonOf(f.Err))
 }
 
 // newFailLocked returns the operation of a failure. answered, unless nil, is called with the server's answer,
@@ -196,7 +197,8 @@ func (q *Queue[T]) failuresOfHeld(item T) (f workqueue.Failures) {
 // knownFailures returns the failures of a key that this replica holds.
 func (h *handedOut) knownFailures() (f workqueue.Failures) {
 	if h.failures > 0 {
-		f = workqueue.Failures{Count: h.failures, Left: max(0, time.Until(h.retryAt)), Since: h.failingSince, Err: h.err}
+		left := max(0, time.Until(h.retryAt))
+		f = workqueue.Failures{Count: h.failures, Left: left, Since: h.failingSince, Err: h.err}
 	}
 	return f
 }

@@ -181,9 +181,9 @@ type ending struct {
 
 // ShutDown ends this replica's part in the queue. Get returns, and keys on their way to this process go back
 // to the server. Workers finish the keys that they hold; until the last one is Done, leases are renewed and
-// adds accepted. The queue's goroutines end when the buffer is empty, when the server has not answered, or has
-// been full, for a lease, or when the program has closed the client. If the process ends before its workers
-// have finished, that is no crash: their keys come again as they were when the lease ends.
+// adds accepted. The queue's goroutines end when the buffer is empty, when the server has not answered, or
+// has been full, for a lease, or when the program has closed the client. If the process ends before its
+// workers have finished, that is no crash: their keys come again as they were when the lease ends.
 //
 // ShutDown does not wait for that, and may be called again. Before a process exits it should call
 // ShutDownContext, Settle or Flush. Stats counts the adds that were dropped.

@@ -224,7 +224,8 @@ func (m *Member) Done() <-chan struct{} { return m.ctx.Done() }
 func (m *Member) endRestoredLocked(why string) error {
 	if !m.mu.restored {
 		m.logLocked(slog.LevelError,
-			"A backup was restored, or somebody has edited Leases. This replica must restart", "member", m.mu.self.id, "why", why)
+			"A backup was restored, or somebody has edited Leases. This replica must restart",
+			"member", m.mu.self.id, "why", why)
 	}
 	m.mu.restored, m.mu.self.alive, m.mu.changes.shutDown = true, false, true
 	m.end()

@@ -50,8 +50,9 @@ type Queue[T comparable] interface {
 // [operate.Operable] if inner is one. Its facts on the debug page are who holds which slots.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
-// its keys in all queues. NewQueue returns an error if member is nil, if config has no Keys, if T needs a Hash
-// and there is none, or if the queue's name is taken or not in Config.Queues, which may be empty for one queue.
+// its keys in all queues. NewQueue returns an error if member is nil, if config has no Keys, if T needs a
+// Hash and there is none, or if the queue's name is taken or not in Config.Queues, which may be empty for one
+// queue.
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) (Queue[T], error) {
 	q, err := newQueue(inner, member, config)
 	if err != nil {

@@ -102,9 +102,9 @@ func New[T comparable]() (Hasher[T], error) {
 	return Hasher[T]{leaves: leaves}, err
 }
 
-// NewPath returns the Hasher for keys that are a Namespace and a Name, perhaps in structs of one field, such as
-// types.NamespacedName and reconcile.Request. The hash is that of the string "namespace/name", or of the name alone
-// if there is no namespace: so client-go's caches name objects. It returns false for other types.
+// NewPath returns the Hasher for keys that are a Namespace and a Name, perhaps in structs of one field, such
+// as types.NamespacedName and reconcile.Request. The hash is that of the string "namespace/name", or of the
+// name alone if there is no namespace: so client-go's caches name objects. It returns false for other types.
 func NewPath[T comparable]() (Hasher[T], bool) {
 	t := reflect.TypeFor[T]()
 	for t.Kind() == reflect.Struct && t.NumField() == 1 {

@@ -131,8 +131,8 @@ type retryAfterError struct {
 }
 
 // RetryAfter wraps an error so that its key is not retried before d by itself: for servers that say how long
-// to stay away. An event that adds the key brings it all the same. The call has failed and is counted, and the
-// key comes again after the longer of d and the limiter's delay. It returns nil if err is nil.
+// to stay away. An event that adds the key brings it all the same. The call has failed and is counted, and
+// the key comes again after the longer of d and the limiter's delay. It returns nil if err is nil.
 //
 // errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay
 // away, this package does not look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.

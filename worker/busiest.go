@@ -19,9 +19,10 @@ type BusyKey[T comparable] struct {
 	Causes workqueue.Causes `json:"causes,omitzero"`
 }
 
-// busiest counts the calls of the keys that are called most, in the last ten minutes. For each minute it has a
-// space-saving sketch: counts of a hundred keys, where a new key takes over the count of the rarest one. So in a
-// minute with n calls no key is counted more than n/100 too high, and no key that is missing had more than n/100.
+// busiest counts the calls of the keys that are called most, in the last ten minutes. For each minute it has
+// a space-saving sketch: counts of a hundred keys, where a new key takes over the count of the rarest one. So
+// in a minute with n calls no key is counted more than n/100 too high, and no key that is missing had more
+// than n/100.
 type busiest[T comparable] struct{ minutes [busyMinutes]busyMinute[T] }
 
 const (

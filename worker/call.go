@@ -18,8 +18,8 @@ import (
 //	endCall     counts the call, and ends its contexts
 //	doneOrHold  calls the queue's Done, or puts the key on hold (see hold.go)
 //
-// A pool takes them in handleKey and callHandler. Of a [Tracker], Begin takes the first two, End the others up
-// to endCall, and Done the last.
+// A pool takes them in handleKey and callHandler. Of a [Tracker], Begin takes the first two, End the others
+// up to endCall, and Done the last.
 
 // Tracked is a call of a handler, from [Tracker.Begin] to [Tracked.Done].
 type Tracked[T comparable] struct {

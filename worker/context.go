@@ -70,8 +70,8 @@ func (c Call) view() (v callView) {
 func (c Call) Attempt() int { return c.view().attempt }
 
 // AtOnce returns how many calls for the key in a row, before this one, wanted it again at once: they were
-// interrupted (see [NextInterrupted]) or have asked for that with [RequeueAfter], and no hold of a millisecond
-// or more followed. A call with any other answer ends the row.
+// interrupted (see [NextInterrupted]) or have asked for that with [RequeueAfter], and no hold of a
+// millisecond or more followed. A call with any other answer ends the row.
 //
 // After the sixth in a row the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s. See
 // also Stats.Looping.
@@ -141,8 +141,8 @@ func (c Call) UntilAdded() context.Context {
 //	return worker.RequeueAfter(0)
 //
 // A held key needs no goroutine and no timer of its own: for the end of a context,
-// context.AfterFunc(ctx, release) does it. release may be called from any goroutine, any number of times, also
-// before the handler has returned and after the pool has ended. It calls the queue's Done.
+// context.AfterFunc(ctx, release) does it. release may be called from any goroutine, any number of times,
+// also before the handler has returned and after the pool has ended. It calls the queue's Done.
 //
 // There is one hold a call. If Hold is called again, the hold lasts until each release was called or the
 // longest limit has passed, and shows the first reason: short text for display, of which 200 bytes are kept.

@@ -7,8 +7,8 @@
 //
 // The queue is one of this project; of any other, such as client-go's own, [foreign.RateLimiting] makes one.
 // A key whose handler returns an error, or panics, is retried when the queue's limiter says. Failures go to
-// [slog.Default], unless Options.Logger is another one. When ctx ends, Run lets the running handlers finish and
-// returns nil. Most programs need no more than that and [RequeueAfter].
+// [slog.Default], unless Options.Logger is another one. When ctx ends, Run lets the running handlers finish
+// and returns nil. Most programs need no more than that and [RequeueAfter].
 //
 // # What it promises
 //
@@ -22,8 +22,8 @@
 //
 // # What becomes of a key
 //
-// The handler's error decides. It may be wrapped or joined: [errors.As] looks for these, and the first row that
-// is found counts:
+// The handler's error decides. It may be wrapped or joined: [errors.As] looks for these, and the first row
+// that is found counts:
 //
 //	(the lease was lost)   another process may have the key: whatever is returned changes nothing
 //	nil                    it is done: its failures are forgotten
@@ -43,8 +43,8 @@
 // [Call.LastAttempt] tell the handler.
 //
 // The end of the pool is no failure. If it has ended the handler's context, and the handler then returns an
-// error that is a failure, the key is handed back as it came: at once, with its failures, priority and causes.
-// nil, Terminal and the others count: the handler is sure. So does a panic.
+// error that is a failure, the key is handed back as it came: at once, with its failures, priority and
+// causes. nil, Terminal and the others count: the handler is sure. So does a panic.
 //
 // A key that comes at once again and again, because it is interrupted or asks for RequeueAfter(0), is slowed
 // down from the sixth time in a row, counted and shown: see [Call.AtOnce].
@@ -70,21 +70,21 @@
 // key are merged, and the last eight different causes kept, for display: [Call.Causes], the log and the debug
 // page show them. Give one event always the same text, of at most 256 bytes, without counters or times.
 //
-// What a handler writes often comes back as an add of its key, for example a status. Make such adds Quiet, or a
-// handler that reports its progress stops itself again and again. examples/rollout has the rules for
+// What a handler writes often comes back as an add of its key, for example a status. Make such adds Quiet, or
+// a handler that reports its progress stops itself again and again. examples/rollout has the rules for
 // Kubernetes.
 //
 // # On hold
 //
-// A handler that must wait for the world calls [Call.Hold] and returns, and its worker is free. While a key is
-// on hold no worker gets it, and its adds come when the hold ends, merged. [Pool.Snapshot] lists it,
+// A handler that must wait for the world calls [Call.Hold] and returns, and its worker is free. While a key
+// is on hold no worker gets it, and its adds come when the hold ends, merged. [Pool.Snapshot] lists it,
 // [Pool.Release] releases it, and [Pool.WaitIdle] waits for it. It is not in Stats.Busy, but the queue still
 // counts it as being processed: in a priorityqueue it takes one place in the Limit of its group.
 //
-// A hold ends early by [Pool.Release], with the key's lease, and when a [leasing.Leaser] wants the key back, as
-// package sharding does when a slot moves. So a handler must cope with a key that comes too early. Run waits
-// for the holds of keys that were added again, for up to DrainTimeout, if Options.Drain is [All], and without a
-// limit if somebody else has shut the queue down. Other holds end with Run.
+// A hold ends early by [Pool.Release], with the key's lease, and when a [leasing.Leaser] wants the key back,
+// as package sharding does when a slot moves. So a handler must cope with a key that comes too early. Run
+// waits for the holds of keys that were added again, for up to DrainTimeout, if Options.Drain is [All], and
+// without a limit if somebody else has shut the queue down. Other holds end with Run.
 //
 // # The beginning and the end
 //
@@ -95,15 +95,16 @@
 //     ([All]), or [Nothing]; this may take up to Options.DrainTimeout. A fatal error is like Stop(Running).
 //  2. Then the handlers' contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's context,
 //     and handlers get Options.CancelGrace to notice.
-//  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool, have
-//     keys of it. Run waits until a server knows how the calls have ended, up to CancelGrace. It returns,
-//     whether or not the handlers do: nil or the fatal error. [Pool.Left] and the log have what is left undone.
+//  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool,
+//     have keys of it. Run waits until a server knows how the calls have ended, up to CancelGrace. It
+//     returns, whether or not the handlers do: nil or the fatal error. [Pool.Left] and the log have what is
+//     left undone.
 //
 // It also ends when somebody else shuts the queue down: then all that is queued is handled first, without a
-// limit, and step 3 follows. A handler that is left behind keeps its key. When it returns after all, hooks and
-// Done are called as always. To end a pool and other goroutines together, take
-// golang.org/x/sync/errgroup. For programs that may miss events, Options.List and Options.Resync make every key
-// come at the start and again within a time.
+// limit, and step 3 follows. A handler that is left behind keeps its key. When it returns after all, hooks
+// and Done are called as always. To end a pool and other goroutines together, take
+// golang.org/x/sync/errgroup. For programs that may miss events, Options.List and Options.Resync make every
+// key come at the start and again within a time.
 //
 // # What a pool knows
 //

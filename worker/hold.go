@@ -14,8 +14,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any queue
-// merges what is added, and does not hand the key out.
+// A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any
+// queue merges what is added, and does not hand the key out.
 //
 //	arrange   during the call, by Call.Hold
 //	begin     after the call, in place of Done, unless all has been released already
@@ -50,8 +50,8 @@ const (
 	holdEnded
 )
 
-// holds has the holds of a tracker that have begun, until their Done has returned. The tracker's mu guards it.
-// One goroutine, the tracker's loop, waits for all limits, and runs only while there are any.
+// holds has the holds of a tracker that have begun, until their Done has returned. The tracker's mu guards
+// it. One goroutine, the tracker's loop, waits for all limits, and runs only while there are any.
 type holds[T comparable] struct {
 	table  keytable.Table[T, *hold[T]]
 	limits slotheap.Heap // when each hold comes to its limit, on the loop's clock
@@ -96,8 +96,8 @@ func (c *Tracked[T]) arrangeHold(reason string, limit time.Duration) (release fu
 	})
 }
 
-// doneOrHold calls callDone, at once or, if the key is put on hold, when the hold ends. callDone gets the key,
-// so a pool has the same function for all keys.
+// doneOrHold calls callDone, at once or, if the key is put on hold, when the hold ends. callDone gets the
+// key, so a pool has the same function for all keys.
 func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	h := c.hold // After endCall no other goroutine sets it.
 	if h == nil || !h.begin(callDone) {
@@ -263,8 +263,8 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 // mostDue bounds for how many holds endDue keeps the lock. If there are more, the loop calls it again.
 const mostDue = 64
 
-// endDue ends, counts and logs the holds that have come to their limits. It returns when the loop must call it
-// again.
+// endDue ends, counts and logs the holds that have come to their limits. It returns when the loop must call
+// it again.
 func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	now := t.loop.Now()
 	var due []*hold[T]

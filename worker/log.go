@@ -29,8 +29,8 @@ func (t *Tracker[T]) log(ctx context.Context, level slog.Level, message string, 
 }
 
 // logCall logs a failure at level Warn if it is number 1, 2, 4, 8 and so on in a row, a key that is given up
-// at level Error, a lost lease and, at powers of two beyond maxAtOnce, a key that comes at once again and again
-// at level Warn, and any other call at level Debug.
+// at level Error, a lost lease and, at powers of two beyond maxAtOnce, a key that comes at once again and
+// again at level Warn, and any other call at level Debug.
 func (c *Tracked[T]) logCall() {
 	t, r := c.tracker, &c.result
 	level, message := slog.LevelDebug, "Handled a key"

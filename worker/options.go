@@ -57,9 +57,9 @@ type Options[T comparable] struct {
 	Resync time.Duration
 	// ListPriority is the priority of the adds of List, in a queue that has priorities. Nil means -100, which
 	// is controller-runtime's LowPriority: what events bring comes first. So while events bring more than the
-	// workers can do, listed keys do not come at all, unless the queue lets keys age: see Aging of priorityqueue.
-	// The adds end no [Call.UntilAdded] of this pool, unless one comes just while the call begins. For a key
-	// that is being handled they have priority 0.
+	// workers can do, listed keys do not come at all, unless the queue lets keys age: see Aging of
+	// priorityqueue. The adds end no [Call.UntilAdded] of this pool, unless one comes just while the call
+	// begins. For a key that is being handled they have priority 0.
 	ListPriority *int
 
 	// Drain says what Run still finishes when its context ends.

@@ -56,7 +56,7 @@ type Pool[T comparable] struct {
 
 		fatal      error
 		notStarted []T            // keys that came too late to be started, for Left
-		refused    map[T]struct{} // keys that were to come at once after the shutdown; an earlier add may bring them
+		refused    map[T]struct{} // keys that were to come at once after the shutdown, if no earlier add brings them
 		left       Left[T]
 	}
 }
@@ -244,8 +244,8 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 //	no hold is left                  the Dones of those keys have returned, too
 //	dones has not grown              w has asked the queue after all of these Dones, and it was empty
 //
-// That is enough: from then on this pool holds no key, and the queue takes no adds. (What others hold comes to
-// them.) And it happens: each Done after which no worker asks the queue by itself, that of a hold or of a
+// That is enough: from then on this pool holds no key, and the queue takes no adds. (What others hold comes
+// to them.) And it happens: each Done after which no worker asks the queue by itself, that of a hold or of a
 // worker that leaves, wakes all idle workers, and so does the end of the last hold. After any other Done its
 // worker asks, and comes here when the queue is empty again; the last one to come finds the others idle.
 func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
@@ -257,7 +257,8 @@ func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
 	next := p.tracker.nextDoneLocked()
 	w.idle = !mustAsk
 	p.tracker.mu.Unlock()
-	ends := isOthersIdle && !mustAsk && !anyHold && p.wantedLocked() > 0 // A paused pool does not end: see SetWorkers.
+	isPaused := p.wantedLocked() == 0 // It does not end: see SetWorkers.
+	ends := isOthersIdle && !mustAsk && !anyHold && !isPaused
 	if ends {
 		p.moveOnLocked(phaseFinishing)
 	}

@@ -255,12 +255,12 @@ func (p *Pool[T]) endHolds() (notDone []T) {
 }
 
 // Left is what a pool left undone when Run returned. A key is in one of the lists at most. With
-// Options.KeepQueue keys stay in the queue, and NotStarted and Failing are empty unless somebody else has shut
-// the queue down. While others have keys of the same queue, such as another pool, the queued keys are left to
-// them, and not listed.
+// Options.KeepQueue keys stay in the queue, and NotStarted and Failing are empty unless somebody else has
+// shut the queue down. While others have keys of the same queue, such as another pool, the queued keys are
+// left to them, and not listed.
 type Left[T comparable] struct {
-	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned. Over
-	// a [leasing.Answerer] they are also those of whose end the queue's server has not been told in time.
+	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
+	// Over a [leasing.Answerer] they are also those of whose end the queue's server has not been told in time.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that came too late to be started, then those that were queued, in their order,
 	// and then those that were to come again at once after the shutdown: their handler has asked for that, or

@@ -39,9 +39,9 @@ type Snapshot[T comparable] struct {
 	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key
 	// leaves the list when this pool handles it and does not give it up again, and by Forget.
 	GivenUp []FailedKey[T] `json:"given_up"`
-	// Busiest are the keys with the most calls in the last ten minutes, as keys that come through their own writes:
-	// a hundred at most, the one with the most first. Numbers are off by 1 % of all calls at most, and exact if no
-	// minute had more than a hundred different keys.
+	// Busiest are the keys with the most calls in the last ten minutes, as keys that come through their own
+	// writes: a hundred at most, the one with the most first. Numbers are off by 1 % of all calls at most, and
+	// exact if no minute had more than a hundred different keys.
 	Busiest []BusyKey[T] `json:"busiest,omitempty"`
 	// Unanswered is the key of the oldest change in Stats.OldestUnanswered. It is nil if there is none, and
 	// if the queue cannot name it: with priorities or an order of its own it may have queued it behind others.
@@ -175,8 +175,8 @@ func runningKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Ru
 
 // newRunningKeyLocked returns what people see of a running call, without its Duration.
 func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] {
-	return RunningKey[K]{Key: shown, Attempt: c.handOut.Failures.Count + 1, Started: c.result.Started, Stuck: c.stuck,
-		Canceled: c.canceled, Stack: c.stack}
+	return RunningKey[K]{Key: shown, Attempt: c.handOut.Failures.Count + 1, Started: c.result.Started,
+		Stuck: c.stuck, Canceled: c.canceled, Stack: c.stack}
 }
 
 func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {

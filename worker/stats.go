@@ -75,10 +75,10 @@ type Stats struct {
 	// Durations has the times that the handler took.
 	Durations *workqueue.Histogram `json:"durations"`
 
-	// RetryDelays has the delays that failed keys got: those of the limiter, or what the handler asked for if that
-	// was longer. The same failure counts once. HoldDurations has the times for which keys were on hold, which
-	// the queue's WorkDuration has in it and Durations has not. Both are nil if there were none. The buckets are
-	// those of Durations.
+	// RetryDelays has the delays that failed keys got: those of the limiter, or what the handler asked for if
+	// that was longer. The same failure counts once. HoldDurations has the times for which keys were on hold,
+	// which the queue's WorkDuration has in it and Durations has not. Both are nil if there were none. The
+	// buckets are those of Durations.
 	RetryDelays   *workqueue.Histogram `json:"retry_delays,omitempty"`
 	HoldDurations *workqueue.Histogram `json:"hold_durations,omitempty"`
 
@@ -108,8 +108,9 @@ type Stats struct {
 }
 
 // Plus returns the sums of the numbers of two pools, but the larger LongestRunning, OldestUnanswered,
-// BusiestShare and ListTook, and the older ListedAt. Name is that of s or, if s has none, that of t. Ended is set if both
-// pools have ended. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t is changed.
+// BusiestShare and ListTook, and the older ListedAt. Name is that of s or, if s has none, that of t. Ended is
+// set if both pools have ended. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t
+// is changed.
 func (s Stats) Plus(t Stats) Stats {
 	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
 	s.Wanted += t.Wanted

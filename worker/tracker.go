@@ -39,8 +39,8 @@ import (
 // In every case it calls [Tracked.Done] then, which calls the queue's Done, perhaps later: the key may be on
 // hold. All methods may be called from any goroutine.
 //
-// A queue that is not of this project needs [foreign.RateLimiting]: call it once, and use only what it returns,
-// for the tracker and for the workers.
+// A queue that is not of this project needs [foreign.RateLimiting]: call it once, and use only what it
+// returns, for the tracker and for the workers.
 type Tracker[T comparable] struct {
 	options Options[T]
 	argsErr error        // what makes no sense in the queue and the options
@@ -118,8 +118,8 @@ func checkQueue[T comparable](queue workqueue.TypedRateLimitingInterface[T]) err
 	if _, ok := queue.(workqueue.ExtendedRateLimiting[T]); ok {
 		return nil
 	}
-	return fmt.Errorf("worker: the queue, a %T, is no workqueue.ExtendedRateLimiting. If it wraps a queue of this "+
-		"project, embed workqueue.ExtendedRateLimiting instead of TypedRateLimitingInterface. Of any other queue "+
+	return fmt.Errorf("worker: the queue, a %T, is no workqueue.ExtendedRateLimiting. If it wraps a queue of "+
+		"this project, embed workqueue.ExtendedRateLimiting instead of TypedRateLimitingInterface. Of any other queue "+
 		"foreign.RateLimiting makes one: call it once, and use only what it returns", queue)
 }
 

@@ -16,7 +16,8 @@ type UnansweredKey[T comparable] struct {
 }
 
 // oldestUnanswered returns the oldest change of all keys and its age. If a queued key's change is older, it
-// returns nil and that age: the queue's Stats name no key, see oldestQueued. Keys on hold do not count. It asks the queue whether records that may be the oldest are over, for up to askFor.
+// returns nil and that age: the queue's Stats name no key, see oldestQueued. Keys on hold do not count. It
+// asks the queue whether records that may be the oldest are over, for up to askFor.
 func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
 		return nil, 0

@@ -5,26 +5,28 @@ import (
 	"time"
 )
 
-// Wedged returns an error if a restart of the program would help, and otherwise nil. It is for a liveness probe:
+// Wedged returns an error if a restart of the program would help, and otherwise nil. It is for a liveness
+// probe:
 //
 //	if err := pool.Wedged(10 * time.Minute); err != nil {
 //		http.Error(w, err.Error(), http.StatusInternalServerError)
 //	}
 //
-// A pool is wedged in two cases. All its workers have been in calls for longer than limit, while a key is queued
-// that could be handled: then the error names the key of the longest call. Or Options.Ready has not returned
-// for longer than limit. So limit must be longer than the longest call that is in order.
+// A pool is wedged in two cases. All its workers have been in calls for longer than limit, while a key is
+// queued that could be handled: then the error names the key of the longest call. Or Options.Ready has not
+// returned for longer than limit. So limit must be longer than the longest call that is in order.
 //
 // It is nil as long as a worker is free or a call ends now and then; while nothing is queued, or all that is
 // queued is kept back by a limit of a group or a pause; for keys that wait for their time, and those on hold,
-// which need no worker; with StartLimit, which keeps workers free; before Run, in a pause of the pool and after
-// [Pool.SetWorkers] with 0; and once the pool is to end, which Options bound.
+// which need no worker; with StartLimit, which keeps workers free; before Run, in a pause of the pool and
+// after [Pool.SetWorkers] with 0; and once the pool is to end, which Options bound.
 //
 // Wedged does not block. It asks the queue for its Stats, and no server.
 func (p *Pool[T]) Wedged(limit time.Duration) error {
 	now := p.options.Clock.Now()
 	p.mu.Lock()
-	isEnding, target, workers, readySince := p.mu.phase > phaseEmptying, p.wantedLocked(), len(p.mu.workers), p.mu.readySince
+	isEnding, readySince := p.mu.phase > phaseEmptying, p.mu.readySince
+	target, workers := p.wantedLocked(), len(p.mu.workers)
 	p.mu.Unlock()
 	switch {
 	case isEnding:
@@ -53,8 +55,8 @@ func (t *Tracker[T]) Wedged(limit time.Duration) error {
 	return t.wedged(t.options.Clock.Now(), limit, max(workers, 1))
 }
 
-// wedged returns an error if that many calls have each run for longer than limit, and a key is queued that could
-// be handed out.
+// wedged returns an error if that many calls have each run for longer than limit, and a key is queued that
+// could be handed out.
 func (t *Tracker[T]) wedged(now time.Time, limit time.Duration, workers int) error {
 	calls, longest, holds := t.callsLongerThan(limit, now)
 	if calls < workers {
@@ -68,8 +70,8 @@ func (t *Tracker[T]) wedged(now time.Time, limit time.Duration, workers int) err
 	if due <= 0 || st.Paused {
 		return nil
 	}
-	return fmt.Errorf("worker: all of %d workers have been in calls for more than %v, the longest for %v, with key %s; keys that wait for a worker: %d",
-		calls, limit, longest.Duration, cut(fmt.Sprint(longest.Key), maxReason), due)
+	return fmt.Errorf("worker: all of %d workers have been in calls for more than %v, the longest for %v, "+
+		"with key %s; keys that wait for a worker: %d", calls, limit, longest.Duration, cut(fmt.Sprint(longest.Key), maxReason), due)
 }
 
 // callsLongerThan returns how many calls run, or zero if one of them has run for no longer than limit, which

@@ -139,7 +139,8 @@ func (m *slowQueue) fail(key string, now time.Time, d time.Duration,
 	}
 	if f.Terminal || f.MaxRetries != 0 && r.Attempt > f.MaxRetries {
 		delete(m.failures, key)
-		m.waiting = slices.DeleteFunc(m.waiting, func(w slowWaiting) bool { return w == slowWaiting{key, known.end} })
+		retry := slowWaiting{key, known.end}
+		m.waiting = slices.DeleteFunc(m.waiting, func(w slowWaiting) bool { return w == retry })
 		r.GivenUp = true
 		return r
 	}

@@ -198,8 +198,8 @@ var scripts = []script{
 			"add a; hold a; fail a 1m; done a; add a; hold a; fail a 5s least=2m; failures a 1 2m0s; done a"},
 	{"FailGivesUp",
 		"Fail gives a key up when MaxRetries are used up, also by the same failure, and at once if they are " +
-			"less than zero or it is terminal. Then its failures are forgotten, and the retry that waits for the end " +
-			"of its delay does not come. An earlier add for later does.",
+			"less than zero or it is terminal. Then its failures are forgotten, and the retry that waits for the " +
+			"end of its delay does not come. An earlier add for later does.",
 		"add a; hold a; fail a 1s max=1; done a; pass 1s; hold a; fail a 1s max=1; failures a 0 0s; done a; " +
 			"add a; hold a; fail a 1s max=-1; done a; " +
 			"add a; hold a; fail a 1s; done a; pass 1s; hold a; fail a 1m; done a; add a; hold a; " +

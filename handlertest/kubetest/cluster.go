@@ -32,11 +32,12 @@ type Cluster struct {
 	// is created, new when it is gone. It counts, or refuses a change as an admission webhook does, by an
 	// error, which is what the caller gets.
 	OnChange func(old, new client.Object) error
-	// Default, if set, is called with each object that is about to be created or updated, and sets defaults, as an
-	// API server does: without them, a reconciler that compares what it wants with what there is writes only once.
+	// Default, if set, is called with each object that is about to be created or updated, and sets defaults, as
+	// an API server does: without them, a reconciler that compares what it wants with what there is writes only
+	// once.
 	Default func(o client.Object)
-	// Types is how Apply merges kinds that are not Kubernetes' own. Nil means that each list is one value, but for
-	// finalizers, owner references and the conditions of a status.
+	// Types is how Apply merges kinds that are not Kubernetes' own. Nil means that each list is one value, but
+	// for finalizers, owner references and the conditions of a status.
 	Types managedfields.TypeConverter
 
 	scheme   *runtime.Scheme

@@ -19,12 +19,12 @@
 // for each kind, or loses its watch and lists anew. A list has no order. Reads of unstructured objects and of
 // GetAPIReader, and all writes, take time.
 //
-// The cluster has resource versions and conflicts, UIDs, generations, generated names, the checks of metadata,
-// dry runs, pages of lists, preconditions, finalizers and deletions in the background, in the foreground and
-// with orphans, a garbage collector, a status subresource for each kind that has a status, evictions, and
-// JSON, merge and strategic merge patches. Who manages which field is decided by the API server's own code:
-// Apply merges, and conflicts, as it does there. Of kinds that are not Kubernetes' own it knows no schema: see
-// Cluster.Types.
+// The cluster has resource versions and conflicts, UIDs, generations, generated names, the checks of
+// metadata, dry runs, pages of lists, preconditions, finalizers and deletions in the background, in the
+// foreground and with orphans, a garbage collector, a status subresource for each kind that has a status,
+// evictions, and JSON, merge and strategic merge patches. Who manages which field is decided by the API
+// server's own code: Apply merges, and conflicts, as it does there. Of kinds that are not Kubernetes' own it
+// knows no schema: see Cluster.Types.
 //
 // It has no validation but that of metadata, no defaults but those of Cluster.Default, no conversion between
 // versions, no other subresources, and no quotas. A pod is gone at once, without a grace period. A deletion

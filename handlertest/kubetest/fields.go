@@ -31,13 +31,15 @@ types:
     - name: finalizers
       type: {list: {elementType: {scalar: string}, elementRelationship: associative}}
     - name: ownerReferences
-      type: {list: {elementType: {namedType: __untyped_deduced_}, elementRelationship: associative, keys: [uid]}}
+      type:
+        list: {elementType: {namedType: __untyped_deduced_}, elementRelationship: associative, keys: [uid]}
     elementType: {namedType: __untyped_deduced_}
 - name: status
   map:
     fields:
     - name: conditions
-      type: {list: {elementType: {namedType: __untyped_deduced_}, elementRelationship: associative, keys: [type]}}
+      type:
+        list: {elementType: {namedType: __untyped_deduced_}, elementRelationship: associative, keys: [type]}
     elementType: {namedType: __untyped_deduced_}
 - name: __untyped_atomic_
   scalar: untyped

@@ -25,10 +25,11 @@ import (
 	"github.com/keyedqueue/workqueue/handlertest"
 )
 
-// Manager is one life of the process, as what SetupWithManager gets. It is a [manager.Manager]: the builder of
-// controller-runtime works with it, its client reads from the cache of the process and writes to the cluster,
-// and its event recorders drop all events. It has no webhook server, and what is set up for health checks and
-// metrics panics, and so does GetEventRecorder, whose type differs between versions of controller-runtime.
+// Manager is one life of the process, as what SetupWithManager gets. It is a [manager.Manager]: the builder
+// of controller-runtime works with it, its client reads from the cache of the process and writes to the
+// cluster, and its event recorders drop all events. It has no webhook server, and what is set up for health
+// checks and metrics panics, and so does GetEventRecorder, whose type differs between versions of
+// controller-runtime.
 type Manager struct {
 	manager.Manager // nil: other methods panic
 
@@ -129,7 +130,8 @@ func (m *Manager) IndexField(_ context.Context, kind client.Object, field string
 	return nil
 }
 
-// GetControllerOptions returns options in which a panic of a reconciler is no error, but a failure of the run.
+// GetControllerOptions returns options in which a panic of a reconciler is no error, but a failure of the
+// run.
 func (m *Manager) GetControllerOptions() config.Controller {
 	yes, no := true, false
 	return config.Controller{SkipNameValidation: &yes, RecoverPanic: &no}

@@ -31,9 +31,9 @@ func Find(t *testing.T, scenario func(s *Scenario)) (report string) {
 	return handlertest.Find(t, scenario)
 }
 
-// Start makes the controller of each process the scenario's handler, run by one worker unless Scenario.Options
-// has more. It sets Scenario.Start. SetUp sets one controller up, as SetupWithManager does. What the reconciler
-// remembers must be made there: a crash loses it.
+// Start makes the controller of each process the scenario's handler, run by one worker unless
+// Scenario.Options has more. It sets Scenario.Start. SetUp sets one controller up, as SetupWithManager does.
+// What the reconciler remembers must be made there: a crash loses it.
 func (c *Cluster) Start(setUp func(m *Manager) error) {
 	if c.scenario == nil {
 		panic("kubetest: Cluster.Start needs a Scenario whose keys are reconcile.Request")

@@ -41,8 +41,8 @@ type (
 	}
 )
 
-// endsRetries reports whether f gives the key up, as its n-th failure in a row, the first of which was so long
-// ago.
+// endsRetries reports whether f gives the key up, as its n-th failure in a row, the first of which was so
+// long ago.
 func (f Failure) endsRetries(n int, ago time.Duration) bool {
 	return f.Terminal || f.MaxRetries != 0 && n > f.MaxRetries || f.RetryFor > 0 && ago > f.RetryFor
 }
@@ -63,9 +63,9 @@ func textOf(err error) string {
 	return text
 }
 
-// Counts has the failures, and the end of the last delay, of each key that fails. A key whose user never calls
-// Forget is dropped an hour after its delay has ended, unless it is in the queue then. While no key fails, Of
-// and Forget cost one atomic load.
+// Counts has the failures, and the end of the last delay, of each key that fails. A key whose user never
+// calls Forget is dropped an hour after its delay has ended, unless it is in the queue then. While no key
+// fails, Of and Forget cost one atomic load.
 //
 // No foreign code but the clock runs under its lock. It is made by [New].
 type Counts[T comparable] struct {
@@ -116,8 +116,8 @@ type Call struct {
 	// HasFailed reports that the worker that holds the key has failed already: then this is the same failure,
 	// even if its delay has passed.
 	HasFailed bool
-	// Delay, unless nil, returns how long the key waits if the limiter says so long, or if so much is left of the
-	// delay of the same failure.
+	// Delay, unless nil, returns how long the key waits if the limiter says so long, or if so much is left of
+	// the delay of the same failure.
 	Delay func(asked time.Duration) time.Duration
 }
 
@@ -242,8 +242,8 @@ func (c *Counts[T]) All() iter.Seq2[T, int] {
 // Limiter says how long a key that has failed waits.
 type Limiter[T comparable] interface{ When(key T) time.Duration }
 
-// Ask asks the limiter how long a key waits after its n-th failure in a row. Those of package workqueue answer
-// without counting. Any other counts by itself, and is asked once for each new failure.
+// Ask asks the limiter how long a key waits after its n-th failure in a row. Those of package workqueue
+// answer without counting. Any other counts by itself, and is asked once for each new failure.
 func Ask[T comparable](limiter Limiter[T], key T, n int) time.Duration {
 	if l, ok := limiter.(interface {
 		Delay(key T, n int) time.Duration

@@ -12,8 +12,8 @@ import (
 // Patience is how long a drain waits while keys are queued, none is held and nobody takes one.
 const Patience = 10 * time.Second
 
-// WaitPatiently is [Drain.Wait] that calls tired when the queue has idled for Patience, which idle measures on
-// the clock c. If tired returns true, it measures again, and otherwise it only waits.
+// WaitPatiently is [Drain.Wait] that calls tired when the queue has idled for Patience, which idle measures
+// on the clock c. If tired returns true, it measures again, and otherwise it only waits.
 func (d *Drain) WaitPatiently(ctx context.Context, c clock.Clock, idle func() time.Duration, tired func() (again bool)) error {
 	for again := true; again; {
 		select {
@@ -39,8 +39,8 @@ func (d *Drain) WaitPatiently(ctx context.Context, c clock.Clock, idle func() ti
 	return d.Wait(ctx)
 }
 
-// LogLeft logs that n keys are queued in the queue of that name, and that nobody takes them. A nil logger means
-// slog's default one.
+// LogLeft logs that n keys are queued in the queue of that name, and that nobody takes them. A nil logger
+// means slog's default one.
 func LogLeft(logger *logr.Logger, name string, n int) {
 	const message = "The queue is shut down, keys are left in it, and for 10 s no worker has had or taken a key"
 	if logger != nil {
