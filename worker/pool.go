@@ -56,7 +56,7 @@ type Pool[T comparable] struct {
 
 		fatal      error
 		notStarted []T            // keys that came too late to be started, for Left
-		refused    map[T]struct{} // keys that were to come at once after the shutdown, if no earlier add brings them
+		refused    map[T]struct{} // keys that were to come at once after the shutdown; an earlier add may do it
 		left       Left[T]
 	}
 }

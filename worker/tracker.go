@@ -119,8 +119,8 @@ func checkQueue[T comparable](queue workqueue.TypedRateLimitingInterface[T]) err
 		return nil
 	}
 	return fmt.Errorf("worker: the queue, a %T, is no workqueue.ExtendedRateLimiting. If it wraps a queue of "+
-		"this project, embed workqueue.ExtendedRateLimiting instead of TypedRateLimitingInterface. Of any other queue "+
-		"foreign.RateLimiting makes one: call it once, and use only what it returns", queue)
+		"this project, embed workqueue.ExtendedRateLimiting instead of TypedRateLimitingInterface. Of any other "+
+		"queue foreign.RateLimiting makes one: call it once, and use only what it returns", queue)
 }
 
 // newTracker returns a tracker that still needs setLogger. The queue of a pool may be nil: Run refuses it.

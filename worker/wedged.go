@@ -71,7 +71,8 @@ func (t *Tracker[T]) wedged(now time.Time, limit time.Duration, workers int) err
 		return nil
 	}
 	return fmt.Errorf("worker: all of %d workers have been in calls for more than %v, the longest for %v, "+
-		"with key %s; keys that wait for a worker: %d", calls, limit, longest.Duration, cut(fmt.Sprint(longest.Key), maxReason), due)
+		"with key %s; keys that wait for a worker: %d",
+		calls, limit, longest.Duration, cut(fmt.Sprint(longest.Key), maxReason), due)
 }
 
 // callsLongerThan returns how many calls run, or zero if one of them has run for no longer than limit, which

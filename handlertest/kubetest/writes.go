@@ -323,8 +323,8 @@ type subresource struct {
 
 func (s subresource) check(verb string) error {
 	if s.name != "status" || verb == "create" {
-		return fmt.Errorf(
-			"kubetest: the cluster cannot %s the subresource %s: it has status, and the eviction of pods", verb, s.name)
+		return fmt.Errorf("kubetest: the cluster cannot %s the subresource %s: "+
+			"it has status, and the eviction of pods", verb, s.name)
 	}
 	return nil
 }
