@@ -1,11 +1,16 @@
 package workqueue_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 )
 
 // script is a limiter that returns given delays, and remembers its calls.
@@ -77,4 +82,168 @@ func TestNilLimiterIsTheDefault(t *testing.T) {
 		}
 		q.ShutDown()
 	})
+}
+
+// A key waits for one token, however often it is added meanwhile (argoproj/argo-cd#17257).
+func TestMergedAddsTakeOneToken(t *testing.T) {
+	c := testkit.NewFakeClock()
+	l := workqueue.NewTypedBucketRateLimiter[string](rate.NewLimiter(1, 1), c)
+	l.When("burst")
+	for range 60 {
+		if d := l.When("noisy"); d != time.Second {
+			t.Fatalf("noisy waits %v", d)
+		}
+	}
+	if d := l.When("other"); d != 2*time.Second {
+		t.Errorf("other waits %v", d)
+	}
+	c.Step(time.Second) // noisy comes.
+	if d := l.When("noisy"); d != 2*time.Second {
+		t.Errorf("noisy waits %v once more", d)
+	}
+	l.Forget("noisy")
+	if d := l.When("noisy"); d != 3*time.Second {
+		t.Errorf("noisy waits %v after Forget", d)
+	}
+}
+
+// unlisting is a limiter that lists no keys.
+type unlisting struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func TestFailingUnlisted(t *testing.T) {
+	counting := workqueue.DefaultTypedItemBasedRateLimiter[string]()
+	bucket := workqueue.NewTypedBucketRateLimiter[string](nil, nil)
+	for name, c := range map[string]struct {
+		limiter  workqueue.TypedRateLimiter[string]
+		unlisted bool
+	}{
+		"counts and lists":     {counting, false},
+		"counts nothing":       {bucket, false},
+		"does not list":        {unlisting{counting}, true},
+		"max of both":          {workqueue.NewTypedMaxOfRateLimiter(bucket, counting), false},
+		"max with one of them": {workqueue.NewTypedMaxOfRateLimiter(bucket, unlisting{counting}), true},
+		"max wait":             {workqueue.NewTypedWithMaxWaitRateLimiter(unlisting{counting}, time.Second), true},
+		"max wait of a bucket": {workqueue.NewTypedWithMaxWaitRateLimiter(bucket, time.Second), false},
+	} {
+		q := workqueue.NewTypedRateLimitingQueue(c.limiter).(workqueue.ExtendedRateLimiting[string])
+		hold := func() { q.Add("a"); q.Get() }
+		hold()
+		if _, err := q.Fail(t.Context(), "a", workqueue.Failure{}); err != nil {
+			t.Error(err)
+		}
+		s := q.Snapshot(10)
+		if s.FailingUnlisted != c.unlisted || len(s.Failing) != 1 || s.Failing[0].Key != "a" {
+			t.Errorf("%s: FailingUnlisted is %v, failing are %+v", name, s.FailingUnlisted, s.Failing)
+		}
+		q.ShutDown()
+	}
+}
+
+// wallClock is a clock that somebody sets.
+type wallClock struct {
+	clock.RealClock
+	set atomic.Int64
+}
+
+func (c *wallClock) Now() time.Time { return time.Now().Add(time.Duration(c.set.Load())) }
+
+func (c *wallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// A clock that is set back makes no delay of a failure longer than it was.
+func TestFailAndTheClockIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &wallClock{}
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, time.Second)
+		config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
+		defer q.ShutDown()
+		fail := func(attempt int, same bool) {
+			t.Helper()
+			q.Add("a")
+			hold(t, q, "a")
+			r, err := q.Fail(t.Context(), "a", workqueue.Failure{})
+			if r.Attempt != attempt || r.Same != same || r.Delay > time.Second || err != nil {
+				t.Errorf("Fail() = %+v, %v, want attempt %d, the same: %v", r, err, attempt, same)
+			}
+			q.Done("a")
+		}
+		fail(1, false)
+		c.set.Store(-int64(time.Hour))
+		fail(1, true)
+		time.Sleep(5 * time.Millisecond)
+		fail(2, false)
+		c.set.Store(0) // Forward again: that ends one delay at most.
+		fail(3, false)
+		for range 20 {
+			fail(3, true)
+		}
+		q.Forget("a")
+		fail(1, false)
+	})
+}
+
+// A clock can begin at the zero time, as a fake one often does.
+func TestFailAtTheZeroTime(t *testing.T) {
+	c := testingclock.NewFakeClock(time.Time{})
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)
+	config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
+	defer q.ShutDown()
+	q.Add("a")
+	hold(t, q, "a")
+	for attempt := 1; attempt <= 3; attempt++ {
+		r, _ := q.Fail(t.Context(), "a", workqueue.Failure{})
+		if r.Attempt != attempt || r.Same {
+			t.Errorf("%+v at attempt %d", r, attempt)
+		}
+		c.Step(r.Delay)
+	}
+}
+
+// The queue counts on although its limiter forgets by itself.
+func TestFailOverLimiterThatForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: time.Second,
+			ForgetAfter: time.Second})
+		q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.ExtendedRateLimiting[string])
+		defer q.ShutDown()
+		q.Add("a")
+		for attempt := 1; ; attempt++ {
+			hold(t, q, "a")
+			time.Sleep(time.Hour) // The call takes as long.
+			r, _ := q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 3})
+			q.Done("a")
+			if r.Attempt != attempt || r.GivenUp != (attempt == 4) {
+				t.Errorf("%+v, want attempt %d", r, attempt)
+			}
+			if r.GivenUp {
+				break
+			}
+			time.Sleep(r.Delay)
+			synctest.Wait()
+		}
+	})
+}
+
+// There is one count of failures, the queue's, also over a limiter that measures its delays itself: here on a
+// clock that stands still.
+func TestFailOverLimiterWithAnotherClock(t *testing.T) {
+	c := testkit.NewFakeClock()
+	limiter := workqueue.NewTypedWithMaxWaitRateLimiter(
+		workqueue.NewTypedControllerRateLimiter[string](testkit.NewFakeClock()), time.Second)
+	config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
+	defer q.ShutDown()
+	for attempt := 1; attempt < 20; attempt++ {
+		q.Add("a")
+		q.Get()
+		r, _ := q.Fail(t.Context(), "a", workqueue.Failure{})
+		q.Done("a")
+		if r.Attempt != attempt || q.NumRequeues("a") != attempt || limiter.NumRequeues("a") != 0 {
+			t.Errorf("%+v, %d requeues, the limiter counts %d", r, q.NumRequeues("a"), limiter.NumRequeues("a"))
+		}
+		c.Step(time.Second)
+	}
 }

@@ -5,7 +5,7 @@
 //		return reconcile(ctx, key)
 //	}, worker.Options[string]{Workers: 4, MaxRetries: 5, DrainTimeout: 10 * time.Second})
 //
-// The queue is one of this project; of any other, such as client-go's own, [foreign.RateLimiting] makes one.
+// The queue is one of this project; of any other, such as client-go's own, foreign.RateLimiting makes one.
 // A key whose handler returns an error, or panics, is retried when the queue's limiter says. Failures go to
 // [slog.Default], unless Options.Logger is another one. When ctx ends, Run lets the running handlers finish
 // and returns nil. Most programs need no more than that and [RequeueAfter].

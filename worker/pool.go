@@ -97,7 +97,7 @@ func (p *Pool[T]) check() error {
 // shut down already, Run handles what is left in it.
 //
 // It returns an error at once, and leaves the queue alone, if ctx or the handler is nil, the queue is nil or
-// not of this project (see [foreign.RateLimiting]), an option makes no sense, or Run was called before.
+// not of this project (see foreign.RateLimiting), an option makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")

@@ -39,7 +39,7 @@ import (
 // In every case it calls [Tracked.Done] then, which calls the queue's Done, perhaps later: the key may be on
 // hold. All methods may be called from any goroutine.
 //
-// A queue that is not of this project needs [foreign.RateLimiting]: call it once, and use only what it
+// A queue that is not of this project needs foreign.RateLimiting: call it once, and use only what it
 // returns, for the tracker and for the workers.
 type Tracker[T comparable] struct {
 	options Options[T]
