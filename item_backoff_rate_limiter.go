@@ -87,8 +87,8 @@ type BackoffConfig[T comparable] struct {
 // the delay of the failure before it has passed is the same failure. When then returns what is left of that
 // delay, and NumRequeues stays. So events that bring a failing key early cannot inflate its delay
 // (kubernetes/kubernetes#132805): with Factor 2, once its cause is repaired, the key comes again within the
-// time for which it was broken (with FullJitter four times that, with EqualJitter twice). With Factor 3 that
-// is 2.1 times, with 10 it is 9 times.
+// time for which it was broken (with EqualJitter twice that; with FullJitter in nearly all cases four times,
+// without a bound). With Factor 3 that is 2.1 times, with 10 it is 9 times.
 //
 // A queue of this module counts the failures of Fail itself, and asks for their delays by [DelayLimiter].
 // Inside a [TypedMaxOfRateLimiter] or a [TypedWithMaxWaitRateLimiter] the limiter knows only its own delay:

@@ -12,12 +12,11 @@
 //
 // # Failures
 //
-// controller-runtime hands the controller's limiter to NewQueue, and its default doubles the delay with each
-// call that fails, also with those that events have brought: an object that is broken for ten seconds, with
-// an event every 50 ms, is reconciled 16 minutes after its repair. [NewRateLimiter] counts a failure once for
-// each delay that was served:
-//
-//	controller.Options{NewQueue: controllerruntime.NewQueue, RateLimiter: controllerruntime.NewRateLimiter()}
+// controller-runtime's own queue doubles the delay with each call that fails, also with those that events
+// have brought. This one counts a failure once for each delay that was served, whichever limiter the
+// controller has: an object that is broken for ten seconds, with an event every 50 ms, is reconciled a
+// fraction of a second after its repair. [NewRateLimiter] does so for controllers that keep
+// controller-runtime's queue.
 //
 // A failure can have a least delay, as a server asks for by a Retry-After. controller-runtime ignores a
 // RequeueAfter that is returned with an error. With [WrapReconciler] it counts: see there.
