@@ -86,7 +86,7 @@ func addIdleQueue(m *Member) {
 type idleQueue struct{ memberQueue }
 
 func (idleQueue) handlers(int) int       { return 0 }
-func (idleQueue) gained([]int)           {}
+func (idleQueue) list([]int)             {}
 func (idleQueue) noLongerStopping([]int) {}
 func (idleQueue) ShutDown()              {}
 

@@ -8,8 +8,9 @@ import (
 // How long to wait after a listing has failed: at first, and at most.
 const firstListDelay, lastListDelay = 100 * time.Millisecond, 5 * time.Second
 
-// gained makes the queue list the keys of slots that the member has got, in a goroutine.
-func (q *queue[T]) gained(slots []int) {
+// list makes the queue list the keys of slots that the member has got, or that stay although the contexts of
+// their handlers have ended, in a goroutine.
+func (q *queue[T]) list(slots []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, slot := range slots {

@@ -11,8 +11,8 @@ import (
 type memberQueue interface {
 	// handlers returns how many keys of the slot are being handled.
 	handlers(slot int) int
-	// gained makes the queue list the keys of these slots, and does not block.
-	gained(slots []int)
+	// list makes the queue list the keys of these slots, and does not block.
+	list(slots []int)
 	// noLongerStopping is called when slots are held or absent, most of them after they were stopping.
 	noLongerStopping(slots []int)
 	// nameAndHash returns the queue's name, and that of its hash.
@@ -32,7 +32,7 @@ func (m *Member) register(q memberQueue) (err error) {
 			slots = append(slots, i)
 		}
 	}
-	q.gained(slots)
+	q.list(slots)
 	return nil
 }
 

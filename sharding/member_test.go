@@ -17,6 +17,7 @@ import (
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Members come and go, as in the package comment.
@@ -247,6 +248,46 @@ func TestSlotStays(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		wantHeld(t, 1)(a)
 	})
+}
+
+// A handler's answer is ignored after its context has ended because the slot was to move. If the slot stays,
+// the key is handled again, as the slot's next holder would have done.
+func TestSlotStaysAndItsKeysAreHandledAgain(t *testing.T) {
+	for _, answer := range []error{errors.New("interrupted"), worker.RequeueAfter(time.Second), context.Canceled} {
+		synctest.Test(t, func(t *testing.T) {
+			store := Memory()
+			a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
+			time.Sleep(time.Second)
+			q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: listOf("key"),
+				Hash: func(string) uint64 { return 1 << 63 }}) // The slot that is to move.
+			var calls atomic.Int64
+			pool := worker.New(q, func(ctx context.Context, _ string) error {
+				if calls.Add(1) > 1 {
+					return nil
+				}
+				<-ctx.Done()
+				time.Sleep(3 * time.Second) // The member keeps the slot after two.
+				return answer
+			}, worker.Options[string]{})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- pool.Run(ctx) }()
+			time.Sleep(time.Second)
+			gained := a.Stats().Gained
+			mustJoin(t, store, Config{Name: "b", Slots: 2})
+			time.Sleep(14 * time.Second)
+			if st := a.Stats(); st.Kept != 1 || st.Held != 2 || st.Gained != gained {
+				t.Errorf("%+v", st)
+			}
+			if st := pool.Stats(); calls.Load() != 2 || st.Failed != 0 {
+				t.Errorf("after %v: %d calls, %+v", answer, calls.Load(), st)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // While the server is away, members go on until their validity ends, and come back by themselves.

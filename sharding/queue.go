@@ -39,8 +39,8 @@ type Queue[T comparable] interface {
 	// KeysOfOthers returns how many adds and queued keys were dropped because the member did not hold their
 	// slots.
 	KeysOfOthers() uint64
-	// Unlisted returns how many slots the member has got whose keys QueueConfig.Keys has not listed yet, and
-	// for how long the first of them has been waiting: a listing hangs or fails if that is more than a
+	// Unlisted returns how many slots the member has got, or kept, whose keys QueueConfig.Keys has not listed
+	// yet, and for how long the first of them has been waiting: a listing hangs or fails if that is more than a
 	// listing takes.
 	Unlisted() (slots int, age time.Duration)
 }

@@ -58,7 +58,7 @@ type changes struct {
 	toEnd     []ending
 	endOnHold []*holding
 	// Slots that the queues must hear of; see memberQueue.
-	gained, noLongerStopping []int
+	toList, noLongerStopping []int
 	shutDown                 bool // The queues must end.
 	log                      []logLine
 }
@@ -106,8 +106,8 @@ func (c changes) endHoldings() {
 // has a goroutine. Late calls read the states anew.
 func (m *Member) carryOut(c changes) {
 	for _, q := range *m.queues.Load() {
-		if len(c.gained) > 0 {
-			q.gained(c.gained)
+		if len(c.toList) > 0 {
+			q.list(c.toList)
 		}
 		if len(c.noLongerStopping) > 0 {
 			go q.noLongerStopping(c.noLongerStopping)
@@ -151,17 +151,19 @@ func (m *Member) updateSlotsLocked() {
 	case hasLeft:
 		cause = ErrLeft
 	}
-	now, lost, before := m.now(), 0, len(m.mu.changes.gained)
+	now, gained, lost := m.now(), 0, 0
 	for i := range m.slots {
 		m.countHandoverLocked(i, valid)
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
-			m.updateOwnLocked(i, now)
+			if m.updateOwnLocked(i, now) {
+				gained++
+			}
 		} else if m.state(i) != absent {
 			m.dropLocked(i, cause)
 			lost++
 		}
 	}
-	if gained := len(m.mu.changes.gained) - before; gained > 0 {
+	if gained > 0 {
 		m.mu.stats.Gained += uint64(gained)
 		m.logLocked(slog.LevelInfo, "Got slots", "member", m.mu.self.id, "slots", gained)
 	}
@@ -175,11 +177,12 @@ func (m *Member) updateSlotsLocked() {
 	}
 }
 
-// updateOwnLocked makes a slot of this member held or stopping, unless a handover of it may still succeed.
-func (m *Member) updateOwnLocked(i int, now time.Duration) {
+// updateOwnLocked makes a slot of this member held or stopping, unless a handover of it may still succeed. It
+// reports whether the slot is held now and was absent before.
+func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 	s, t, c := &m.slots[i], m.mu.view.table, &m.mu.changes
 	if s.handover.mayStillSucceed(t) {
-		return
+		return false
 	}
 	if since := m.mu.since.notWritten; s.handover.unsure && since > 0 && now-since >= m.config.Lease {
 		s.keepUntil = now + 4*m.config.HandoverTimeout
@@ -191,7 +194,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 		to = stopping
 	}
 	if from == to {
-		return
+		return false
 	}
 	if from == absent || from == stopping && s.stop.timedOutAt > 0 { // Then the last holding has ended.
 		s.holding.Store(&holding{epoch: t.slots[i].epoch})
@@ -201,14 +204,17 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 		s.stop = stopInfo{since: now, keysNotListed: from == absent}
 		c.endOnHold = append(c.endOnHold, s.holding.Load())
 		signal(m.toWork)
-		return
+		return false
 	}
 	if from == stopping {
 		c.noLongerStopping = append(c.noLongerStopping, i)
 	}
-	if from == absent || s.stop.keysNotListed {
-		c.gained = append(c.gained, i)
+	gained = from == absent || s.stop.keysNotListed
+	// What a handler answered after its lease had ended was ignored, so its key may be in no queue.
+	if gained || s.stop.timedOutAt > 0 {
+		c.toList = append(c.toList, i)
 	}
+	return gained
 }
 
 // dropLocked makes a slot absent.
