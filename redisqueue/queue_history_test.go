@@ -25,7 +25,7 @@ type history struct {
 	mu        sync.Mutex
 	written   map[string]int
 	confirmed map[string]int // the last version whose add was confirmed
-	seen      map[string]int // the last version that a handler which was Done in time has read
+	seen      map[string]int // the last version that a handler has read which was Done in time, or has answered
 	handlings map[string][]handling
 	quiet     atomic.Bool  // producers end
 	short     bool         // no handler takes longer than a lease
@@ -35,9 +35,10 @@ type history struct {
 
 	olderScripts atomic.Int64 // how many replicas have one
 
-	// With replicas in processes of their own: what a handler reads the version with, and calls in the end, and
-	// what the producer calls.
+	// With replicas in processes of their own: what a handler reads the version with, and calls before it
+	// answers and in the end, and what the producer calls.
 	version func(key string) int
+	answers func(key string, version int)
 	handled func(key string, did handling, version int)
 	wrote   func(key string, version int)
 }
@@ -56,7 +57,7 @@ func newHistory(t *testing.T, keys int) *history {
 		confirmed: make(map[string]int),
 		seen:      make(map[string]int), handlings: make(map[string][]handling), dead: make(chan int, 1000),
 	}
-	h.version, h.handled, h.wrote = h.latest, h.record, func(string, int) {}
+	h.version, h.answers, h.handled, h.wrote = h.latest, h.see, h.record, func(string, int) {}
 	return h
 }
 
@@ -67,13 +68,20 @@ func (h *history) latest(key string) int {
 	return h.written[key]
 }
 
-// record notes what a handler did that has read that version.
-func (h *history) record(key string, did handling, version int) {
+// see notes that nobody else need handle that version.
+func (h *history) see(key string, version int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.seen[key] = max(h.seen[key], version)
+}
+
+// record notes what a handler did that has read that version.
+func (h *history) record(key string, did handling, version int) {
 	if did.accepted {
-		h.seen[key] = max(h.seen[key], version)
+		h.see(key, version)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.handlings[key] = append(h.handlings[key], did)
 }
 
@@ -136,11 +144,11 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		if isLate := context.Cause(leased) != nil; isLate {
 			h.late.Add(1)
 			time.Sleep(time.Duration(random.Int64N(int64(q.config.Lease))))
-			answerAtRandom(leased, q, key, random, errLate)
+			h.answerAtRandom(leased, q, key, 0, random, errLate) // It counts for nothing, so it has seen nothing.
 		} else if !isLate && random.IntN(10) == 0 {
 			q.AddRateLimited(key)
 		} else if !isLate && random.IntN(5) == 0 {
-			handsBack = answerAtRandom(leased, q, key, random, errBroken)
+			handsBack = h.answerAtRandom(leased, q, key, version, random, errBroken)
 		}
 		did.done = time.Now() // before the look at the lease, which must have lived until then
 		did.accepted = q.holdsForTest(key) && context.Cause(leased) == nil && !handsBack
@@ -154,29 +162,39 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 var errLate = errors.New("the lease had ended before this was said")
 
 // answerAtRandom says something of the call for a held key, and reports whether it has handed the key back.
-func answerAtRandom(ctx context.Context, q *Queue[string], key string, random *rand.Rand, err error) bool {
-	switch random.IntN(5) {
+func (h *history) answerAtRandom(ctx context.Context, q *Queue[string], key string, version int,
+	random *rand.Rand, err error) (handsBack bool) {
+	if random.IntN(5) == 0 {
+		q.HandBack(key)
+		return true
+	}
+	// Noted before it is said: once the server has the answer, the key does not come again for want of its
+	// Done, even if the lease or the process ends a moment later.
+	h.answers(key, version)
+	switch random.IntN(4) {
 	case 0:
 		q.Succeed(key)
 	case 1:
 		q.Requeue(key, random.IntN(3), time.Duration(random.IntN(5))*time.Millisecond)
 	case 2:
 		_, _ = q.Fail(ctx, key, workqueue.Failure{Err: err, Terminal: true})
-	case 3:
-		_, _ = q.Fail(ctx, key, workqueue.Failure{Err: err, MaxRetries: 2})
 	default:
-		q.HandBack(key)
-		return true
+		_, _ = q.Fail(ctx, key, workqueue.Failure{Err: err, MaxRetries: 2})
 	}
 	return false
 }
 
-// holdsForTest reports whether the lease of key lives.
+// holdsForTest reports whether the lease of key lives. If not, the key is lost from now on: a reply that is
+// applied a moment later must not renew the lease for the Done that follows.
 func (q *Queue[T]) holdsForTest(item T) bool {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	held := q.mu.held[item]
-	return held != nil && !held.lost && time.Now().Before(held.shard.expiresAtLocked())
+	if held == nil {
+		return false
+	}
+	held.shard.expireLocked(time.Now())
+	return !held.lost
 }
 
 // produce adds versions until ctx ends, and notes which adds were confirmed.

@@ -26,8 +26,11 @@ func TestHistoryChild(t *testing.T) {
 		n, _ := client.Get(context.Background(), "version:"+key).Int()
 		return n
 	}
+	// Each line in one call, so that lines stay whole.
+	h.answers = func(key string, version int) {
+		_, _ = os.Stdout.WriteString(fmt.Sprintln("answers", key, version))
+	}
 	h.handled = func(key string, did handling, version int) {
-		// In one call, so that lines stay whole.
 		_, _ = os.Stdout.WriteString(fmt.Sprintln("handled", key, did.fence, did.start.UnixNano(),
 			did.done.UnixNano(), did.accepted, version))
 	}
@@ -62,8 +65,11 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 				var start, done int64
 				var version int
 				did := handling{replica: n}
-				if _, err := fmt.Sscanf(line, "handled %s %d %d %d %t %d", &key, &did.fence, &start, &done, &did.accepted,
-					&version); err == nil {
+				if _, err := fmt.Sscanf(line, "answers %s %d", &key, &version); err == nil {
+					h.see(key, version)
+				}
+				if _, err := fmt.Sscanf(line, "handled %s %d %d %d %t %d", &key, &did.fence, &start, &done,
+					&did.accepted, &version); err == nil {
 					did.start, did.done = time.Unix(0, start), time.Unix(0, done)
 					h.record(key, did, version)
 				}
