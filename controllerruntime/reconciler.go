@@ -227,7 +227,7 @@ func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Track
 			defer panic(v)
 			how = &worker.PanicError{Value: v, Stack: debug.Stack()}
 		}
-		c.end(entry, req, how)
+		c.noteRetry(req, c.end(entry, req, how))
 	}()
 	result, err = r.reconciler.Reconcile(entry.Context(), req)
 	if d := leastDelay(result, err); d > 0 && worker.NextOf(entry.Context(), err) == worker.NextRetry {
@@ -246,6 +246,14 @@ func (c *controller[request]) end(entry *worker.Tracked[request], req request,
 		c.queue.calls.held.Store(req, entry)
 	}
 	return end
+}
+
+// noteRetry has the queue leave out the controller's add after a call that Fail has retried. The controller
+// also makes it after a panic, which it recovers.
+func (c *controller[request]) noteRetry(req request, end worker.Result[request]) {
+	if end.Next == worker.NextRetry {
+		c.queue.calls.retried.Store(req, true)
+	}
 }
 
 // answerFor returns what the controller must get after a call that has ended so, and does what the controller
@@ -273,7 +281,7 @@ func (c *controller[request]) answerFor(req request, end worker.Result[request],
 	case end.Next == worker.NextGiveUp && !errors.Is(err, reconcile.TerminalError(nil)):
 		err = reconcile.TerminalError(err)
 	case end.Next == worker.NextRetry:
-		c.queue.calls.retried.Store(req, true)
+		c.noteRetry(req, end)
 	// A success, after which Forget must do nothing.
 	case end.Next == worker.NextInterrupted || end.Next == worker.NextLost:
 		c.queue.calls.interrupted.Store(req, true)

@@ -122,25 +122,33 @@ func TestAnswersOfWorkerOfACall(t *testing.T) {
 	}
 }
 
-// A failure is one retry in the queue's numbers, with a wrapped reconciler and without.
+// A failure is one retry in the queue's numbers, with a wrapped reconciler and without. The controller recovers
+// panics.
 func TestFailureIsOneRetry(t *testing.T) {
-	fails := func(s *scene) {
-		n := 0
-		s.reconcile = func(context.Context, string) (reconcile.Result, error) {
-			if n++; n <= 3 {
-				return reconcile.Result{}, errors.New("not yet")
+	for name, fail := range map[string]func() error{
+		"error": func() error { return errNotYet },
+		"panic": func() error { panic("not yet") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fails := func(s *scene) {
+				n := 0
+				s.reconcile = func(context.Context, string) (reconcile.Result, error) {
+					if n++; n <= 3 {
+						return reconcile.Result{}, fail()
+					}
+					return reconcile.Result{}, nil
+				}
+				s.create(false, "a")
+				time.Sleep(time.Minute)
+				if st := s.queue.(*controllerruntime.Queue[reconcile.Request]).Stats(); n != 4 || st.Retries != 3 {
+					t.Errorf("%d calls, and %d retries", n, st.Retries)
+				}
 			}
-			return reconcile.Result{}, nil
-		}
-		s.create(false, "a")
-		time.Sleep(time.Minute)
-		if st := s.queue.(*controllerruntime.Queue[reconcile.Request]).Stats(); n != 4 || st.Retries != 3 {
-			t.Errorf("%d calls, and %d retries", n, st.Retries)
-		}
+			onManager(t, controllerruntime.NewQueue, fails)
+			onWrapped(t, controllerruntime.Options[reconcile.Request]{},
+				func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) { fails(s) })
+		})
 	}
-	onManager(t, controllerruntime.NewQueue, fails)
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
-		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) { fails(s) })
 }
 
 // After a failure the controller adds the request with the priority of the reconcile.Result, which newer
