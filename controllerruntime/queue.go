@@ -130,7 +130,7 @@ func With[request comparable](config priorityqueue.Config[request],
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
 		q := &Queue[request]{Queue: priorityqueue.New(c), calls: new(reconcilerState[request]),
-			metrics: c.MetricsProvider}
+			dropped: new(droppedKeys[request]), metrics: c.MetricsProvider}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -157,6 +157,7 @@ var registryMetrics = sync.OnceValue(func() workqueue.StatsProvider {
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
 	calls   *reconcilerState[request]
+	dropped *droppedKeys[request]
 	metrics workqueue.MetricsProvider
 	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise
 	// it is nil.
@@ -223,12 +224,41 @@ func (q *Queue[request]) Len() int {
 // ShutDown makes the queue ignore what is added from now on, and hand out no more, as in controller-runtime:
 // a controller must not begin anything when its context has ended, or when it is no longer the leader. What
 // is queued is dropped, and every getter returns at once with shutdown = true. Keys that workers hold are
-// finished as usual; all holds end. It may be called any number of times.
+// finished as usual; all holds end. It may be called any number of times. [Queue.DropQueued] returns the keys
+// that were dropped.
 func (q *Queue[request]) ShutDown() {
-	q.ShutDownNow()
+	q.dropped.add(q.ShutDownNow())
 	if tracker := q.calls.tracker.Load(); tracker != nil {
 		tracker.EndHolds()
 	}
+}
+
+// DropQueued drops what is still queued, as that of priorityqueue does. It returns these keys after those
+// that ShutDown has dropped, so that a [worker.Pool] on the queue has them in its Left. Each key is returned
+// once. Before shutdown it does nothing, and returns nil.
+func (q *Queue[request]) DropQueued() []request {
+	return append(q.dropped.take(), q.Queue.DropQueued()...)
+}
+
+// droppedKeys are the keys that ShutDown has dropped and that nobody has asked for yet. The copies of a queue
+// share them.
+type droppedKeys[request comparable] struct {
+	mu   sync.Mutex
+	keys []request
+}
+
+func (d *droppedKeys[request]) add(keys []request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.keys = append(d.keys, keys...)
+}
+
+func (d *droppedKeys[request]) take() []request {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	keys := d.keys
+	d.keys = nil
+	return keys
 }
 
 // Done says that the controller has finished with item, from Get. If the call of a [Reconciler] that has just

@@ -27,6 +27,14 @@ func newPlain(limiter workqueue.TypedRateLimiter[string]) plain {
 // also has priorities.
 type dropping struct{ plain }
 
+// A second ShutDown panics, as controller-runtime's does.
+func (q dropping) ShutDown() {
+	if q.ShuttingDown() {
+		panic("a second ShutDown")
+	}
+	q.plain.ShutDown()
+}
+
 func (q dropping) Get() (string, bool) {
 	key, _, shutdown := q.GetWithPriority()
 	return key, shutdown
@@ -189,6 +197,7 @@ func TestDropQueuedOfAQueueThatDrops(t *testing.T) {
 		if keys := q.DropQueued(); keys != nil {
 			t.Errorf("before the shutdown DropQueued() = %q", keys)
 		}
+		q.ShutDown()
 		q.ShutDown()
 		if keys := q.DropQueued(); !slices.Equal(keys, []string{"b"}) {
 			t.Errorf("DropQueued() = %q", keys)

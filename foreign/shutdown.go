@@ -11,11 +11,16 @@ import (
 
 // ShutDown shuts below down. What below drops then is still handed out.
 func (q *wrapper[T]) ShutDown() {
-	q.shuttingDown.Store(true)
-	q.below.ShutDown()
+	q.shutDownBelow()
 	q.mu.Lock()
 	defer q.unlock()
 	q.mu.EndDrain(workqueue.ErrShutDown)
+}
+
+// shutDownBelow shuts below down once: a second ShutDown of controller-runtime's queue panics.
+func (q *wrapper[T]) shutDownBelow() {
+	q.shuttingDown.Store(true)
+	q.shutDownOnce.Do(q.below.ShutDown)
 }
 
 // ShutDownWithDrain drops what is left if nobody takes a key for 10 s: see [workqueue.Typed].
@@ -34,8 +39,7 @@ func (q *wrapper[T]) ShutDownContext(ctx context.Context) error {
 
 // drain waits with the fetcher: it has a key for a worker, or nothing more comes.
 func (q *wrapper[T]) drain(ctx context.Context, tired func() (again bool)) error {
-	q.shuttingDown.Store(true)
-	q.below.ShutDown()
+	q.shutDownBelow()
 	q.mu.Lock()
 	q.mu.waiting++
 	q.mu.idleSince = time.Now()

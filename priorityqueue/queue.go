@@ -93,7 +93,7 @@ type Queue[T comparable] struct {
 		lastTaken keytable.Slot
 
 		// stopped: nothing is handed out any more (ShutDownNow, DropQueued). dropsQueued: what is or becomes queued
-		// is dropped (ShutDownNow, and DropQueued when it has taken all that were queued).
+		// is dropped, once they have taken all that were queued.
 		stopped, dropsQueued bool
 
 		// idleSince is when a drain began, or when it has last seen that the last held key was Done.

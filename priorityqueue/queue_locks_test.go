@@ -71,7 +71,7 @@ func TestLocksAreShort(t *testing.T) {
 		q.unlock()
 		for n := 0; left() > 0; n++ {
 			before := left()
-			if q.dropSlab(n); before-left() > maxPerLock {
+			if q.dropSlab(n, nil); before-left() > maxPerLock {
 				t.Fatalf("%d keys are dropped under one lock", before-left())
 			}
 		}

@@ -17,14 +17,17 @@ import (
 // one lock.
 func (q *Queue[T]) ShutDown() { q.shutDownAnd(func() { q.mu.EndDrain(workqueue.ErrShutDown) }) }
 
-// ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true,
-// and no key is handed out any more. Held keys are finished as usual, and do not come again. Later drains
-// wait for their Dones alone.
-func (q *Queue[T]) ShutDownNow() {
+// ShutDownNow is ShutDown that also drops the queued keys, and returns them as DropQueued does, followed by
+// the held keys that were to come again: every getter returns at once with shutdown = true, and no key is
+// handed out any more. Held keys are finished as usual, and do not come again. Later drains wait for their
+// Dones alone.
+func (q *Queue[T]) ShutDownNow() (dropped []T) {
 	q.shutDownAnd(func() {
-		q.mu.stopped, q.mu.dropsQueued = true, true
+		q.mu.stopped = true
 		q.mu.EndDrain(workqueue.ErrShutDown)
 	})
+	queued, again := q.dropQueued()
+	return append(queued, again...)
 }
 
 // ShutDownWithDrain is ShutDown that waits, and drops what is left if nobody takes it, as
@@ -136,29 +139,37 @@ func (q *Queue[T]) tryShutDown(whenShutLocked func()) bool {
 // dropKeys drops the keys that do not come any more. One round is enough: after shutdown no key begins to
 // wait or to rest, and keys keep their slots. Every shutdown calls it, so all are dropped when any of them
 // returns.
-func (q *Queue[T]) dropKeys() {
-	for n := 0; q.dropSlab(n); n++ {
+//
+// It returns those of them that did not wait.
+func (q *Queue[T]) dropKeys() (again []T) {
+	for n, more := 0, true; more; n++ {
+		again, more = q.dropSlab(n, again)
 	}
+	return again
 }
 
-// dropSlab drops the keys of slab n that do not come any more, and reports whether there may be others.
-func (q *Queue[T]) dropSlab(n int) (more bool) {
+// dropSlab drops the keys of slab n that do not come any more, and appends to keys those of them that did not
+// wait. It reports whether there may be others.
+func (q *Queue[T]) dropSlab(n int, keys []T) (all []T, more bool) {
 	q.mu.Lock()
 	defer q.unlock()
 	// If nothing is left to drop, it ends the loop, whatever the number of slabs.
 	if q.mu.due.Len() == 0 && q.mu.resting.Len() == 0 && !(q.mu.dropsQueued && q.mu.queued+q.mu.reruns > 0) {
-		return false
+		return keys, false
 	}
 	for _, s := range slices.Collect(q.mu.keys.LiveSlots(n)) {
 		switch st := q.mu.keys.At(s).Value.state; {
 		case st == resting:
 			q.mu.lists.Remove(&q.mu.resting, s)
 			q.freeLocked(s)
-		case st.isInDue() || q.mu.dropsQueued && (st == queued || st == rerun):
+		case st.isInDue():
+			q.dropLocked(s)
+		case q.mu.dropsQueued && (st == queued || st == rerun):
+			keys = append(keys, q.mu.keys.At(s).Key)
 			q.dropLocked(s)
 		}
 	}
-	return true
+	return keys, true
 }
 
 func (q *Queue[T]) dropLocked(s keytable.Slot) {
@@ -173,11 +184,16 @@ func (q *Queue[T]) DropQueued() (keys []T) {
 	if !q.ShuttingDown() {
 		return nil
 	}
-	for more := true; more; {
-		keys, more = q.dropInOrder(keys)
-	}
-	q.dropKeys()
+	keys, _ = q.dropQueued()
 	return keys
+}
+
+// dropQueued drops the queued keys, and those that were to come again after their Done.
+func (q *Queue[T]) dropQueued() (queued, again []T) {
+	for more := true; more; {
+		queued, more = q.dropInOrder(queued)
+	}
+	return queued, q.dropKeys()
 }
 
 // dropInOrder drops a few hundred queued keys, and appends them to keys. It returns false when there are

@@ -2,6 +2,7 @@ package priorityqueue_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -82,14 +83,17 @@ func TestShutDownNow(t *testing.T) {
 			q.Add("d/queued")
 			q.AddAfter("e/waits", time.Hour)
 			q.AddAfter("a/held", time.Hour)
-			q.ShutDownNow()
+			q.Add("b/held")
+			if keys := q.ShutDownNow(); !slices.Equal(keys, []string{"d/queued", "a/blocked", "b/held"}) {
+				t.Errorf("ShutDownNow() = %q", keys)
+			}
 			for _, get := range gets {
 				if got := get.MustReturn(t, "Get"); got != " "+workqueue.ErrShutDown.Error() {
 					t.Errorf("Get() = %s", got)
 				}
 			}
 			st := q.Stats()
-			if st.Queued+st.Again+st.Waiting+st.Blocked != 0 || st.Processing != 2 || st.Dropped != 4 ||
+			if st.Queued+st.Again+st.Waiting+st.Blocked != 0 || st.Processing != 2 || st.Dropped != 5 ||
 				st.OldestQueued != 0 {
 				t.Errorf("Stats() = %+v, want nothing but two held keys", st)
 			}
