@@ -24,9 +24,9 @@ import (
 //
 // It knows the keys that it has handed out, and the adds that came through it. So AddedAgain misses keys that
 // come due, SnapshotKey finds held keys alone, and AddedAt is zero. A key that was added here and that queue
-// drops when it is shut down, as controller-runtime's does, is still handed out, but not one that has come due
-// after AddAfter or AddRateLimited. Drains shut queue down, and wait until nothing more comes and every key
-// that was handed out is Done.
+// drops when it is shut down, as controller-runtime's does, is still handed out, but not one that has come
+// due after AddAfter or AddRateLimited. Drains shut queue down, and wait until nothing more comes and every
+// key that was handed out is Done.
 //
 // A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own while
 // somebody waits for a key. That stays when the caller gives up, and ends with the next key, which is handed
