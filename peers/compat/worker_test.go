@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/worker"
 	clientgo "k8s.io/client-go/util/workqueue"
 )
@@ -29,9 +31,9 @@ func runWorker(t *testing.T, p *worker.Pool[string]) workerRun {
 	return r
 }
 
-func clientgoQueue() clientgo.TypedRateLimitingInterface[string] {
-	return clientgo.NewTypedRateLimitingQueue(
-		clientgo.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour))
+func clientgoQueue() workqueue.ExtendedRateLimiting[string] {
+	return foreign.RateLimiting(clientgo.NewTypedRateLimitingQueue(
+		clientgo.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)))
 }
 
 // endOfBubble lets the goroutine of client-go's delaying queue notice the shutdown.
