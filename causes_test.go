@@ -25,18 +25,6 @@ func because(reason string) workqueue.Cause { return workqueue.Cause{Reason: rea
 
 func quietly(reason string) workqueue.Cause { return workqueue.Cause{Reason: reason, Quiet: true} }
 
-// wantCauses asserts the reasons of key's causes, as String has them.
-func wantCauses(t *testing.T, s storied[string], key, want string) {
-	t.Helper()
-	if got := s.Causes(key).String(); got != want {
-		t.Errorf("Causes(%s) are %q, want %q", key, got, want)
-	}
-	k, _ := s.SnapshotKey(key)
-	if k.Causes == nil && want != "" || k.Causes != nil && k.Causes.String() != want {
-		t.Errorf("SnapshotKey(%s) has the causes %v, want %q", key, k.Causes, want)
-	}
-}
-
 func wantOpen(t *testing.T, c <-chan struct{}, when string) {
 	t.Helper()
 	select {

@@ -162,13 +162,6 @@ func startGet[T comparable](q workqueue.TypedInterface[T]) *testkit.Call[got[T]]
 	})
 }
 
-func startGetContext[T comparable](ctx context.Context, q workqueue.Extended[T]) *testkit.Call[got[T]] {
-	return testkit.Start(func() got[T] {
-		key, err := q.GetContext(ctx)
-		return got[T]{key, err}
-	})
-}
-
 func startDrain[T comparable](q workqueue.TypedInterface[T]) *testkit.Call[bool] {
 	return testkit.Start(func() bool { q.ShutDownWithDrain(); return true })
 }

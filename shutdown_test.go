@@ -64,7 +64,7 @@ func TestDrainWithoutWorkersEnds(t *testing.T) {
 		if st := q.Stats(); st.Queued != 997 || st.Dropped != 0 {
 			t.Errorf("Stats() = %+v", st)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		drain.MustReturn(t, "a drain that nobody helps")
 		if st := q.Stats(); st.Queued != 0 || st.Dropped != 997 {
 			t.Errorf("Stats() = %+v, want 997 dropped", st)

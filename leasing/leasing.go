@@ -38,6 +38,7 @@ type Leaser[T comparable] interface {
 // each method that is added later.
 type UnimplementedLeaser[T comparable] struct{}
 
+//lint:ignore U1000 the interface asks for it
 func (UnimplementedLeaser[T]) mustEmbed(T) {}
 
 // Answerer is a [Leaser] that takes answers from the holder of a key alone. Fail, Forget of a key that the

@@ -78,4 +78,5 @@ type Fact struct {
 // of each method that is added later.
 type UnimplementedOperable[T comparable] struct{}
 
+//lint:ignore U1000 the interface asks for it
 func (UnimplementedOperable[T]) mustEmbed(T) {}

@@ -42,7 +42,7 @@ func TestDrainWithoutWorkersEnds(t *testing.T) {
 		q.Done("a1")
 		time.Sleep(10*time.Second - 1)
 		drain.MustBlock(t, "a drain before 10 s")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		drain.MustReturn(t, "a drain that nobody helps")
 		if st := q.Stats(); st.Queued != 0 || st.Dropped != 4 || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("Stats() = %+v, log %q", st, log.String())

@@ -134,9 +134,3 @@ func TestLogs(t *testing.T) {
 		}
 	})
 }
-
-// uncomparable is a context that cannot be compared with itself, though its type is one that can be.
-type uncomparable struct {
-	context.Context
-	any
-}

@@ -20,7 +20,7 @@ func isKubernetes(kind schema.GroupVersionKind) bool { return scheme.Scheme.Reco
 func (c *Cluster) valid(kind schema.GroupVersionKind, old, now client.Object) error {
 	name := validation.NameIsDNSSubdomain
 	if kind.Group == "rbac.authorization.k8s.io" {
-		name = path.ValidatePathSegmentName
+		name = path.ValidatePathSegmentName //lint:ignore SA1019 the lowest version that we require has no other
 	}
 	at := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(now, now.GetNamespace() != "", name, at)

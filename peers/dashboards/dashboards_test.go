@@ -78,7 +78,7 @@ func exported(t *testing.T) map[string]bool {
 	provider.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
 		times := &workqueue.Histogram{Bounds: provider.PoolHistogramBounds(),
 			Counts: make([]uint64, len(provider.PoolHistogramBounds())+1)}
-		return worker.Stats{Queue: "q", Held: 1, Durations: times, Changes: times}
+		return worker.Stats{Queue: "q", Held: 1, Durations: times, Changes: times, BusiestShare: 0.1}
 	}})
 	families, err := registry.Gather()
 	if err != nil {
