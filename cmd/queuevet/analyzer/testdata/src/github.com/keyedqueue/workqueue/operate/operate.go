@@ -1,0 +1,3 @@
+package operate
+
+type Fact struct{ Name, Value string }
