@@ -69,9 +69,11 @@ type wrapper[T comparable] struct {
 		keys map[T]*key
 		most int // how many there have been
 		held int
-		// dones counts the calls of below's Done that have not returned: they may queue a key.
-		dones   int
-		dropped uint64
+		// dones counts the calls of below's Done that have not returned: they may queue a key. doneCount counts
+		// those that have.
+		dones     int
+		doneCount uint64
+		dropped   uint64
 
 		waiting  int                   // the callers that wait for a key, and the drains
 		fetching bool                  // A goroutine, the fetcher, is in get. It leaves what it gets in fetched.
@@ -123,12 +125,12 @@ func (q *wrapper[T]) unlock() {
 func (q *wrapper[T]) ensureFetcherLocked() {
 	if q.mu.waiting > 0 && !q.mu.fetching && q.mu.fetched == nil && !q.mu.down {
 		q.mu.fetching = true
-		go q.fetch()
+		go q.fetch(q.mu.doneCount)
 	}
 }
 
-// fetch gets one key, or notices that no more come.
-func (q *wrapper[T]) fetch() {
+// fetch gets one key, or notices that no more come. It gets doneCount as it was before get was called.
+func (q *wrapper[T]) fetch(doneCount uint64) {
 	item, priority, shutdown := q.get()
 	q.mu.Lock()
 	defer q.unlock()
@@ -137,7 +139,13 @@ func (q *wrapper[T]) fetch() {
 		q.mu.fetched = &workqueue.HandOut[T]{Key: item, Priority: priority}
 		return
 	}
+	if q.mu.doneCount != doneCount {
+		return // A Done may have queued a key since get looked. unlock starts another fetcher if somebody waits.
+	}
 	q.mu.down = true
+	if q.mu.dones > 0 {
+		return // The same, but that Done will take down back.
+	}
 	for item, k := range q.mu.keys {
 		if k.added && !k.held {
 			q.mu.left = append(q.mu.left, item)
@@ -226,6 +234,7 @@ func (q *wrapper[T]) finish(item T) {
 		q.mu.Lock()
 		defer q.unlock()
 		q.mu.dones--
+		q.mu.doneCount++
 		q.mu.down, q.mu.left = false, nil // Below may have queued the key again.
 	}
 }
