@@ -112,8 +112,9 @@ func measure(t *testing.T, dir, output string) cost {
 		}
 	}
 	const root = "github.com/keyedqueue/workqueue"
-	for path, at := range map[string]string{root: "../..", root +
-		"/controllerruntime": "../../controllerruntime"} {
+	for path, at := range map[string]string{
+		root: "../..", root + "/controllerruntime": "../../controllerruntime", root + "/sharding": "../../sharding",
+	} {
 		absolute, err := filepath.Abs(at)
 		if err != nil {
 			t.Fatal(err)
