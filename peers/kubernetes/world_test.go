@@ -405,7 +405,12 @@ func (s *script) applies() {
 	for _, kind := range []string{"Ready", "Synced"} {
 		w := widget("applied", nil)
 		w.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": kind, "status": "True"}}}
-		s.say("condition "+kind, c.Status().Patch(ctx, w, client.Apply, client.FieldOwner(kind)), w)
+		err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(w), client.FieldOwner(kind))
+		now := widget("applied", nil)
+		if err == nil {
+			err = c.Get(ctx, client.ObjectKeyFromObject(now), now)
+		}
+		s.say("condition "+kind, err, now)
 	}
 	d := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"namespace": "d", "name": "deploy"},
