@@ -14,6 +14,7 @@ package workqueuetest
 //	canceled     GetContext with a context that is done gets none
 //	deadline 5s  GetContext gives up after that time, and not before; nothing is queued
 //	hold a b     a worker gets these keys, which are the first in line
+//	next a       a worker gets this key by Next
 //	done a b     Done of each
 //	finish 5     Done of a key that is held, if there is one: number 5 from 0, counted round and round
 //	take a b     these keys are queued, in this order and no others; a worker processes them
@@ -107,6 +108,10 @@ var scripts = []script{
 		"add a b c; drop; hold a; add a d; shutdown; drop b c d; done a; drop | " +
 			"add a b; hold a; end; drop b; done a | add a; end; drop a; drop"},
 
+	{"Next", "Next hands out the first key with when it was added and whether it has causes.",
+		"add a b; cause c why; pass 1s; next a; next b; next c; done a b c; after a 1s; pass 1s; next a; done a"},
+	{"NextOfAFailingKey", "Next knows how often the key has failed, also if an event brings it early.",
+		"add a; next a; fail a 1m; done a; add a; next a; failures a 1 1m0s; done a"},
 	{"Causes", "Causes are those of the adds that a hand-out answers.",
 		"cause a one; cause a two; hold a; causes a one two; cause a three; causes a one two; done a; hold a; " +
 			"causes a three; done a; causes a"},

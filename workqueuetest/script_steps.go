@@ -71,6 +71,8 @@ func (p *player) step(kind string, words []string) {
 		}
 	case "hold":
 		p.hold(words...)
+	case "next":
+		p.next(words[0])
 	case "done":
 		p.done(words...)
 	case "finish":
@@ -259,6 +261,24 @@ func (p *player) hold(keys ...string) {
 		if key := p.model.get(); key != want {
 			p.Fatalf("%s: got key %s, and the model %s", p.when, want, key)
 		}
+	}
+}
+
+// next gets the first key by Next, which must say what the queue's other methods do.
+func (p *player) next(want string) {
+	q, ctx := p.q.(extended), context.Background()
+	h, err := q.Next(ctx)
+	if key := p.model.get(); err != nil || h.Key != want || key != want {
+		p.Fatalf("%s: Next() = %+v, %v, and the model has %s", p.when, h, err, key)
+	}
+	if at := q.AddedAt(want); !h.AddedAt.Equal(at) {
+		p.Fatalf("%s: Next says that the key was added at %v, AddedAt %v", p.when, h.AddedAt, at)
+	}
+	if c := q.Causes(want); h.HasCauses == c.IsZero() {
+		p.Fatalf("%s: Next says %v of causes, which are %v", p.when, h.HasCauses, c)
+	}
+	if f, ok := p.q.(failing); ok && h.Failures.Count != f.Failures(want).Count {
+		p.Fatalf("%s: Next has %+v, Failures %+v", p.when, h.Failures, f.Failures(want))
 	}
 }
 
