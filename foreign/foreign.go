@@ -1,6 +1,20 @@
 // Package foreign lets programs use what this project has for its own queues, such as package worker, over
 // any other queue with client-go's interface: client-go's own, controller-runtime's, or one that a program
 // has written.
+//
+// Client-go's methods do not say everything that this project's queues know, so such a queue cannot do the
+// following:
+//
+//   - The delay after a failure is unknown unless it is AtLeast, because AddRateLimited does not return one.
+//     So Retry.Delay and Failures.Left are zero, and each failed call counts, even if an event has brought the
+//     key early. A retry that waits is not taken back when its key is given up.
+//   - AddedAt is zero, because nothing says when a key came due.
+//   - Its queued and waiting keys cannot be listed: Snapshot, SnapshotKey and SnapshotKeys have those that
+//     workers hold, and Snapshot the failing ones.
+//   - AddedAgain and Causes know the adds that came through the wrapper, and not the keys that came due.
+//   - Stats counts queued and held keys and those that DropQueued took. The other numbers are zero.
+//   - Nothing says at which moment its Get takes a key. An add of the same key at just that moment may bring the
+//     key once more after its Done. No add is lost.
 package foreign
 
 import (
@@ -18,15 +32,12 @@ import (
 // methods of queue alone. Call it once, and use only the wrapper from then on: each wrapper counts failures
 // and hand-outs for itself. A queue that is an ExtendedRateLimiting already is returned as it is.
 //
-// The wrapper counts each failed call, also of a key that an event has brought early: queue does not say how
-// long a key waits. With AtLeast it calls AddAfter, and does not ask queue's limiter. A count is forgotten an
-// hour after the failure unless a worker holds the key.
+// Fail calls AddRateLimited, or AddAfter with AtLeast: then queue's limiter is not asked. A count is forgotten
+// an hour after the failure unless a worker holds the key.
 //
-// It knows the keys that it has handed out, and the adds that came through it. So AddedAgain misses keys that
-// come due, SnapshotKey finds held keys alone, and AddedAt is zero. A key that was added here and that queue
-// drops when it is shut down, as controller-runtime's does, is still handed out, but not one that has come
-// due after AddAfter or AddRateLimited. Drains shut queue down, and wait until nothing more comes and every
-// key that was handed out is Done.
+// A key that was added here and that queue drops when it is shut down, as controller-runtime's does, is still
+// handed out, but not one that has come due after AddAfter or AddRateLimited. Drains shut queue down, and wait
+// until nothing more comes and every key that was handed out is Done.
 //
 // A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own while
 // somebody waits for a key. That stays when the caller gives up, and ends with the next key, which is handed
@@ -281,13 +292,14 @@ func (q *wrapper[T]) AddCause(item T, cause workqueue.Cause) {
 	if cause.Time.IsZero() {
 		cause.Time = time.Now()
 	}
-	if !q.ShuttingDown() {
-		q.noteAdd(item, cause)
+	if q.ShuttingDown() || !q.noteAdd(item, cause) {
+		q.below.Add(item)
 	}
-	q.below.Add(item)
 }
 
-func (q *wrapper[T]) noteAdd(item T, cause workqueue.Cause) {
+// noteAdd reports whether item is queued already because the fetcher has got it. Below takes it for a held key
+// then, and would bring it once more after Done.
+func (q *wrapper[T]) noteAdd(item T, cause workqueue.Cause) (fetched bool) {
 	q.mu.Lock()
 	defer q.unlock()
 	k := q.keyLocked(item)
@@ -296,6 +308,7 @@ func (q *wrapper[T]) noteAdd(item T, cause workqueue.Cause) {
 		close(k.again)
 		k.again = nil
 	}
+	return q.mu.fetched != nil && q.mu.fetched.Key == item
 }
 
 // AddAfter is below's, or Add if item is not to wait.

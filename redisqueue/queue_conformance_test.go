@@ -74,6 +74,12 @@ func (q nameless) AddedAt(key string) time.Time {
 	return q.Queue.AddedAt(key)
 }
 
+func (q nameless) Next(ctx context.Context) (workqueue.HandOut[string], error) {
+	h, err := q.Queue.Next(ctx)
+	h.AddedAt = q.AddedAt(h.Key)
+	return h, err
+}
+
 func (q nameless) Stats() workqueue.Stats {
 	// The suite checks numbers right after what has changed them.
 	_ = q.confirmAll(context.Background(), (*shard[string]).freshCountsLocked)

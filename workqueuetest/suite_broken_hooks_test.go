@@ -92,6 +92,7 @@ type hooked struct {
 	addAfter                          func(key string, d time.Duration)
 	get                               func() (string, bool)
 	getContext                        func(context.Context) (string, error)
+	next                              func(context.Context) (workqueue.HandOut[string], error)
 	length                            func() int
 	shutDown, shutDownWithDrain       func()
 	shutDownContext                   func(context.Context) error
@@ -107,9 +108,8 @@ type hooked struct {
 
 func hook(q whole) *hooked {
 	return &hooked{
-		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.AddAfter, q.Get, q.GetContext, q.Len, q.ShutDown,
-		q.ShutDownWithDrain,
-		q.ShutDownContext, q.Stats, q.AddedAt, q.Fail, q.DropQueued, q.Causes, q.AddedAgain, q.SnapshotKey,
+		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.AddAfter, q.Get, q.GetContext, q.Next, q.Len,
+		q.ShutDown, q.ShutDownWithDrain, q.ShutDownContext, q.Stats, q.AddedAt, q.Fail, q.DropQueued, q.Causes, q.AddedAgain, q.SnapshotKey,
 	}
 }
 
@@ -128,6 +128,8 @@ func (q *hooked) Stats() workqueue.Stats                         { return q.stat
 func (q *hooked) DropQueued() []string                           { return q.dropQueued() }
 func (q *hooked) Causes(key string) workqueue.Causes             { return q.causes(key) }
 func (q *hooked) AddedAgain(key string) <-chan struct{}          { return q.addedAgain(key) }
+
+func (q *hooked) Next(ctx context.Context) (workqueue.HandOut[string], error) { return q.next(ctx) }
 
 func (q *hooked) Fail(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
 	return q.fail(ctx, key, f)

@@ -80,6 +80,13 @@ var broken = []brokenQueue{
 			q.add = func(key string) { last[key] = c.Clock.Now(); q.whole.Add(key) }
 			q.addedAt = func(key string) time.Time { return last[key] }
 		}},
+	{name: "Next returns the key alone", caught: []string{"Next", "NextOfAFailingKey"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.next = func(ctx context.Context) (workqueue.HandOut[string], error) {
+				h, err := q.whole.Next(ctx)
+				return workqueue.HandOut[string]{Key: h.Key}, err
+			}
+		}},
 	{name: "Fail asks no limiter", caught: []string{"Fail"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.fail = func(_ context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
