@@ -21,7 +21,7 @@ var ErrLost = errors.New("leasing: the lease is lost")
 // The worker calls the returned function after the handler has returned, and Done as always. Lease does not
 // block. For a key that no worker holds it returns ctx. Package worker does all this.
 //
-// It can get further methods: embed a Leaser or [UnimplementedLeaser] to implement it.
+// It can get further methods: embed a Leaser, an [Answerer] or [UnimplementedLeaser] to implement it.
 type Leaser[T comparable] interface {
 	mustEmbed(T)
 	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
@@ -46,6 +46,9 @@ func (UnimplementedLeaser[T]) mustEmbed(T) {}
 // lease has ended an answer changes nothing, whether it is said late or arrives late, and whoever has the key
 // by then. An add is no answer: it always counts. Done follows each answer; if the process ends before it,
 // the queue does what the answer says. Package worker does all this.
+//
+// It is an interface of its own because a Leaser in memory, such as that of package sharding, needs none of
+// it: there an answer cannot arrive late, so Forget, an add and Done say the same.
 type Answerer[T comparable] interface {
 	Leaser[T]
 	// Succeed says that the call has succeeded. It forgets the key's failures, as Forget does.
