@@ -96,6 +96,10 @@ type ExtendedRateLimiting[T comparable] interface {
 	// Failures returns what the queue knows of the calls for key that have failed in a row, by Fail: zero for a
 	// key that has not failed, was forgotten, removed or given up. It is cheap while nothing fails.
 	Failures(key T) Failures
+	// FailingKeys returns up to limit of the keys whose failures it counts, those that have failed most often
+	// first, also those that are not in the queue. In memory it looks at all of them, a few hundred under one
+	// lock. A queue on a server asks that for up to a second, and returns what it has got by then.
+	FailingKeys(limit int) []KeySnapshot[T]
 }
 
 // HandOut is a key that a worker has got, with what the queue knew when it handed the key out.

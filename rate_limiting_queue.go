@@ -108,6 +108,23 @@ func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, 
 // Failures returns what is known of the failures of key: see [ExtendedRateLimiting].
 func (q *rateLimitingType[T]) Failures(key T) Failures { return Failures(q.failures.Of(key)) }
 
+// FailingKeys returns the keys that have failed most often: see [ExtendedRateLimiting].
+func (q *rateLimitingType[T]) FailingKeys(limit int) (all []KeySnapshot[T]) {
+	for _, key := range q.failures.Most(limit) {
+		if k, _ := q.SnapshotKey(key); k.Failures.Count > 0 {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// Stats adds the number of failing keys to those of the queue below.
+func (q *rateLimitingType[T]) Stats() Stats {
+	st := q.Extended.Stats()
+	st.Failing = q.failures.Len()
+	return st
+}
+
 // Next adds the failures of the key to what the queue below knows.
 func (q *rateLimitingType[T]) Next(ctx context.Context) (HandOut[T], error) {
 	h, err := q.Extended.Next(ctx)
@@ -136,6 +153,7 @@ func (q *rateLimitingType[T]) has(key T) bool {
 // the latter our limiters look at all keys that have failed, a few hundred under one lock.
 func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	s := q.Extended.Snapshot(limit)
+	s.Stats.Failing = q.failures.Len()
 	for _, keys := range [][]KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
 			keys[i] = q.withFailures(keys[i])

@@ -28,6 +28,9 @@ type Stats struct {
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If
 	// Queued, Processing and Waiting are all zero, the queue had no key at some moment.
 	Waiting int
+	// Failing is the number of keys in FailingKeys of [ExtendedRateLimiting], without its limit. Other queues
+	// leave it zero.
+	Failing int
 
 	// Adds counts the adds that changed something, as the metric does.
 	Adds uint64

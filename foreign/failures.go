@@ -32,6 +32,16 @@ func (q *wrapper[T]) Failures(item T) workqueue.Failures {
 	return workqueue.Failures(q.failures.Of(item))
 }
 
+// FailingKeys returns the keys that have failed most often.
+func (q *wrapper[T]) FailingKeys(limit int) (all []workqueue.KeySnapshot[T]) {
+	for _, item := range q.failures.Most(limit) {
+		if k, _ := q.SnapshotKey(item); k.Failures.Count > 0 {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
 // Forget forgets them, here and below.
 func (q *wrapper[T]) Forget(item T) {
 	q.failures.Forget(item)

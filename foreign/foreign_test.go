@@ -88,6 +88,7 @@ func TestConformance(t *testing.T) {
 			"FailGivesUp":       "the same",
 			"FailAfterShutDown": "the same",
 			"NextOfAFailingKey": "the same",
+			"FailingKeys":       "the same",
 		},
 		Lacks: map[string]string{workqueuetest.AnyKeys: "it is built for strings"},
 		Skip: map[string]string{

@@ -66,7 +66,7 @@ func (q *wrapper[T]) AddedAt(T) (at time.Time) { return at }
 
 // Stats counts what was handed out here, and what is queued below.
 func (q *wrapper[T]) Stats() workqueue.Stats {
-	st := workqueue.Stats{Queued: q.Len(), ShuttingDown: q.ShuttingDown()}
+	st := workqueue.Stats{Queued: q.Len(), ShuttingDown: q.ShuttingDown(), Failing: q.failures.Len()}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	st.Processing, st.Dropped = q.mu.held, q.mu.dropped

@@ -38,6 +38,7 @@ func (q *Queue[T]) PriorityOf(key T) (priority int) {
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	snap := q.copyFirst(limit)
+	snap.Stats.Failing = q.failures.Len()
 	if q.observer == nil {
 		held := inSteps(q, func(keys snapshots[T], s keytable.Slot) snapshots[T] {
 			if q.mu.keys.At(s).Value.state.isHeld() {

@@ -240,6 +240,7 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 		m.count(workqueue.KeyWaiting)
 	// Adds of keys that are due are not counted before a call looks.
 	want.Name, want.ShuttingDown, want.Paused = m.config.Name, m.down, m.paused
+	want.Failing = len(m.failures)
 	for _, k := range m.sorted(workqueue.KeyQueued) {
 		if m.blocked(k.group) {
 			want.Blocked++

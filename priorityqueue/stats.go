@@ -30,6 +30,13 @@ func (q *Queue[T]) beginObserving() {
 // Stats returns the queue's numbers. It takes constant time, except for keys that have just come due. A key
 // that a worker holds and that comes again at a time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
+	st := q.ownStats()
+	st.Failing = q.failures.Len() // Not under mu: they have a lock of their own.
+	return st
+}
+
+// ownStats returns Stats without Failing.
+func (q *Queue[T]) ownStats() workqueue.Stats {
 	q.mu.Lock()
 	defer q.unlock()
 	now := q.advanceLocked()

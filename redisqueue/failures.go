@@ -184,6 +184,14 @@ func (q *Queue[T]) Failures(item T) (f workqueue.Failures) {
 	return f
 }
 
+// FailingKeys returns up to limit keys of the whole queue whose failures the server counts, those that have
+// failed most often first. It asks the server for up to a second, and returns what it has got by then.
+func (q *Queue[T]) FailingKeys(limit int) []workqueue.KeySnapshot[T] {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return q.snapshotsOf(ctx, ListFailing, limit)
+}
+
 // failuresOfHeld is Failures of a key that a worker of this replica holds, and zero for any other.
 func (q *Queue[T]) failuresOfHeld(item T) (f workqueue.Failures) {
 	q.mu.Lock()

@@ -54,9 +54,9 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 
 func infoOf[T comparable](p *rowParser, f map[string]string) (k KeyInfo[T]) {
 	k.Requeues, k.LostLeases = p.number(f["failures"]), p.number(f["losses"])
+	k.Failures.Count = k.Requeues
 	if since, text, ok := strings.Cut(f["failing"], " "); ok && k.Requeues > 0 {
-		k.Failures = workqueue.Failures{Count: k.Requeues, Since: p.time(since),
-			Err: strings.ToValidUTF8(text, "")} // The server has cut it.
+		k.Failures.Since, k.Failures.Err = p.time(since), strings.ToValidUTF8(text, "") // The server has cut it.
 	}
 	k.Due, k.Holder, k.SetAside = p.time(f["due"]), f["holder"], f["aside"] == "1"
 	parseState(&k, f["state"], p)

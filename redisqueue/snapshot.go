@@ -175,16 +175,8 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	read := func(list List) (keys []workqueue.KeySnapshot[T]) {
-		if limit <= 0 {
-			return nil
-		}
-		for k, err := range q.keys(ctx, list, min(limit, maxSnapshot)) {
-			if err == nil {
-				keys = append(keys, k.KeySnapshot)
-			}
-		}
-		return keys
+	read := func(list List) []workqueue.KeySnapshot[T] {
+		return q.snapshotsOf(ctx, list, min(limit, maxSnapshot))
 	}
 	// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than
 	// not at all.
@@ -194,6 +186,19 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 		return a.Since.Compare(b.Since)
 	})
 	return snapshot
+}
+
+// snapshotsOf returns up to limit keys of a list, and those that it has got if the server does not answer.
+func (q *Queue[T]) snapshotsOf(ctx context.Context, list List, limit int) (keys []workqueue.KeySnapshot[T]) {
+	if limit <= 0 {
+		return nil
+	}
+	for k, err := range q.keys(ctx, list, limit) {
+		if err == nil {
+			keys = append(keys, k.KeySnapshot)
+		}
+	}
+	return keys
 }
 
 // SnapshotKey is [Admin.Key] without errors. It asks the server for up to a second, and returns false if that

@@ -171,6 +171,7 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		st.LongestRunning = max(st.LongestRunning, d)
 	}
 	i := q.infoLocked()
+	st.Failing = i.Failing
 	st.Shared = &leasing.Stats{
 		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors,
 		LostLeases: i.LostLeases, LostDones: i.LostDones, CallDuration: i.CallDuration,

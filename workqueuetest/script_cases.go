@@ -8,6 +8,7 @@ package workqueuetest
 //	fail a 5s least=1m max=2 terminal  Fail, with a limiter that returns 5s if it is asked; the words are
 //	             fields of Failure
 //	failures a 2 5s  Failures returns these
+//	failing a=2 b=1  FailingKeys returns these, with these counts, and Stats.Failing as many
 //	forget a     Forget, which the limiter must see
 //	requeues a   NumRequeues, which the limiter answers
 //	get          a worker gets the first key, if there is one
@@ -212,6 +213,12 @@ var scripts = []script{
 			"fail a 1m terminal; failures a 0 0s; done a; pass 2m | " +
 			"add a; hold a; fail a 1m; done a; after a 30s; add a; hold a; fail a 1m terminal; done a; " +
 			"pass 30s; again a; pass 1m"},
+	{"FailingKeys",
+		"FailingKeys and Stats have the keys whose failures are counted, those with the most first, until they " +
+			"are forgotten or given up.",
+		"add a b c; failing; hold a b c; fail a 4s; failing a=1; fail b 5s; done a b c; jump 5s; hold a b; " +
+			"fail b 5s; failing b=2 a=1; forget a; failing b=2; done a b; jump 5s; hold b; failing b=2; " +
+			"fail b 1s terminal; failing; done b"},
 	{"FailAfterShutDown", "After shutdown Fail counts, and adds nothing.",
 		"add a; hold a; shutdown; fail a 1s; failures a 1 1s; done a"},
 	{"Forget", "Forget and NumRequeues call the limiter, and no other method but AddRateLimited does.",

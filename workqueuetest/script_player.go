@@ -151,6 +151,7 @@ func (p *player) wantStats() {
 	// The others depend on metrics.
 	st.Name, st.OldestQueued, st.LongestRunning, st.UnfinishedWork = "", 0, 0, 0
 	st.Latency, st.WorkDuration, st.ByPriority = nil, nil, nil
+	st.Failing = 0 // See wantFailing.
 	want := m.stats
 	want.Queued, want.Processing, want.Waiting = len(m.queued), len(m.held), len(m.waiting)
 	want.Again, want.ShuttingDown = len(m.dirty)-len(m.queued), m.down

@@ -33,6 +33,8 @@ func (p *player) step(kind string, words []string) {
 		if f.Count != must(strconv.Atoi(words[1])) || f.Left != must(time.ParseDuration(words[2])) {
 			p.Fatalf("%s: Failures() = %+v", p.when, f)
 		}
+	case "failing":
+		p.wantFailing(words)
 	case "drop":
 		p.drop(words)
 	case "cause":
@@ -227,6 +229,24 @@ func (p *player) wantAgain(key, want string) {
 
 // find looks for a key by SnapshotKey, SnapshotKeys and Snapshot. Its state is "none" if it is not in the
 // queue.
+// wantFailing compares the keys that fail, with their counts, and how many there are.
+func (p *player) wantFailing(want []string) {
+	texts := func(limit int) (got []string) {
+		for _, k := range p.q.(failing).FailingKeys(limit) {
+			got = append(got, k.Key+"="+strconv.Itoa(k.Failures.Count))
+		}
+		p.limiter.asked = p.limiter.asked[:len(p.asked)] // It may be asked for requeues.
+		return got
+	}
+	n := p.q.(failing).Stats().Failing
+	if all := texts(100); !slices.Equal(all, want) || n != len(want) && !p.suite.PartialStats {
+		p.Fatalf("%s: FailingKeys() = %v, and Stats counts %d, want %v", p.when, all, n, want)
+	}
+	if first := texts(1); !slices.Equal(first, want[:min(1, len(want))]) {
+		p.Fatalf("%s: FailingKeys(1) = %v, want the first of %v", p.when, first, want)
+	}
+}
+
 func (p *player) find(key, want string) {
 	e := p.q.(extended)
 	state := func(found bool, k workqueue.KeySnapshot[string]) string {

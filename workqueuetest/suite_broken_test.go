@@ -110,6 +110,14 @@ var broken = []brokenQueue{
 				return q.whole.Fail(ctx, key, workqueue.Failure{AtLeast: f.AtLeast})
 			}
 		}},
+	{name: "counts all keys as failing", caught: []string{"FailingKeys"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.stats = func() workqueue.Stats {
+				st := q.whole.Stats()
+				st.Failing += st.Processing
+				return st
+			}
+		}},
 	{name: "counts no failure after shutdown", caught: []string{"FailAfterShutDown"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.fail = func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {

@@ -3,6 +3,7 @@
 package failures
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -230,6 +231,46 @@ func (c *Counts[T]) settle(key T, inQueue bool) {
 	default:
 		c.dropLocked(s)
 	}
+}
+
+// Len returns how many keys fail.
+func (c *Counts[T]) Len() int {
+	if !c.some.Load() {
+		return 0
+	}
+	c.keys.Mu.Lock()
+	defer c.keys.Mu.Unlock()
+	return c.keys.Table.Len()
+}
+
+// Most returns up to limit of the keys that fail: those that have failed most often first and, of these, the
+// ones that have failed for longest.
+func (c *Counts[T]) Most(limit int) (keys []T) {
+	if limit <= 0 || !c.some.Load() {
+		return nil
+	}
+	type failing struct {
+		key   T
+		n     int
+		since time.Duration
+	}
+	byCount := func(a, b failing) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.since, b.since)) }
+	add := func(all []failing, s keytable.Slot) []failing {
+		e := c.keys.Table.At(s)
+		return append(all, failing{e.Key, e.Value.n, e.Value.since})
+	}
+	var most []failing
+	for f := range keytable.InSteps(&c.keys.Table, c.keys.Mu.Lock, c.keys.Mu.Unlock, add) {
+		if most = append(most, f); len(most)/2 > limit { // Memory for twice as many is enough.
+			slices.SortFunc(most, byCount)
+			most = most[:limit]
+		}
+	}
+	slices.SortFunc(most, byCount)
+	for _, f := range most[:min(limit, len(most))] {
+		keys = append(keys, f.key)
+	}
+	return keys
 }
 
 // All yields the keys that fail, with their numbers. See List.

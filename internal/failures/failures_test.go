@@ -2,7 +2,9 @@ package failures_test
 
 import (
 	"errors"
+	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,5 +114,36 @@ func TestWhatIsKept(t *testing.T) {
 	}
 	if r := fail(failures.Failure{RetryFor: 1}); r.GivenUp {
 		t.Error("the first failure of a new row gives the key up")
+	}
+}
+
+// Most has the keys that have failed most often first and, of these, those that have failed for longest, also
+// if it has to drop many others. Len counts them all.
+func TestMost(t *testing.T) {
+	const n = 1000
+	c := testkit.NewFakeClock()
+	counts := failures.New(c, func(int) bool { return true })
+	for key := range n {
+		counts.Fail(key, failures.Failure{}, failures.Call{}, always(0))
+		c.Step(time.Second)
+		if key%100 == 50 {
+			counts.Fail(key, failures.Failure{}, failures.Call{}, always(0))
+		}
+	}
+	for limit, want := range map[int]int{0: 0, 1: 1, 12: 12, n: n, math.MaxInt: n} {
+		most := counts.Most(limit)
+		if len(most) != want || counts.Len() != n {
+			t.Fatalf("%d of %d keys with the limit %d", len(most), counts.Len(), limit)
+		}
+		if first := []int{50, 150, 250, 350, 450, 550, 650, 750, 850, 950, 0, 1}; !slices.Equal(
+			most[:min(want, len(first))], first[:min(want, len(first))]) {
+			t.Fatalf("with the limit %d the first keys are %v", limit, most[:min(want, len(first))])
+		}
+	}
+	for key := range n {
+		counts.Forget(key)
+	}
+	if most := counts.Most(n); most != nil || counts.Len() != 0 {
+		t.Fatalf("forgotten: %v, %d", most, counts.Len())
 	}
 }
