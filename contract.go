@@ -115,6 +115,9 @@ type HandOut[T comparable] struct {
 	AddedAt time.Time
 	// HasCauses reports that Causes returns some.
 	HasCauses bool
+	// AtOnce is how many calls for Key in a row the ends of processes have interrupted before this one, each
+	// time it was handed back: see HandBack of leasing.Answerer. It is zero if no other process has the queue.
+	AtOnce int
 }
 
 // Failures are the calls for a key that have failed in a row. Zero means that the last one has not failed.

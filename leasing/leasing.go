@@ -56,9 +56,10 @@ type Answerer[T comparable] interface {
 	// Requeue says that the holder wants key again, with that priority, after the given time or at once unless
 	// that is positive. Failures are neither counted nor forgotten.
 	Requeue(key T, priority int, after time.Duration)
-	// HandBack says that key was not handled. It comes again as it came, at once and before all that is queued:
-	// with its priority and causes, and with no failure more or less.
-	HandBack(key T)
+	// HandBack says that key was not handled. It is handed out again as it was, at once and before all that is
+	// queued: with its priority and causes, and with no failure more or less. AtOnce of that
+	// [workqueue.HandOut] is atOnce.
+	HandBack(key T, atOnce int)
 	// Settle waits until the queue's server knows what the holders of this process have said. After a shutdown
 	// it also waits until this process's part in the queue has ended, if no key is held. If ctx ends first, it
 	// returns why the server does not answer, and the keys of whose Done it may not know: these may come again.

@@ -30,13 +30,17 @@ func (q *Queue[T]) Requeue(item T, priority int, after time.Duration) {
 }
 
 // HandBack makes the Done that follows give item back as it came: to be handed out at once, before all queued
-// keys, on any replica, with its priority, its causes and the failures that it had. If no worker of this
-// replica holds item, or the lease is lost, it does nothing.
-func (q *Queue[T]) HandBack(item T) {
+// keys, on any replica, with its priority, its causes and the failures that it had, and with that number as
+// AtOnce of its [workqueue.HandOut]. If no worker of this replica holds item, or the lease is lost, it does
+// nothing.
+func (q *Queue[T]) HandBack(item T, atOnce int) {
 	if h := q.holdOf(item); h != nil {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		h.handsBack = true
+		if !h.lost && atOnce != h.atOnce {
+			h.shard.putLocked(newAtOnceOp(h.encoded, atOnce).byHolder(h.fence))
+		}
 	}
 }
 

@@ -146,7 +146,7 @@ func TestAnswersOnFullServer(t *testing.T) {
 		},
 		"requeue":           func(q *Queue[string], key string) { q.Requeue(key, 1, time.Millisecond) },
 		"requeue at once":   func(q *Queue[string], key string) { q.Requeue(key, 0, 0) },
-		"hand back":         func(q *Queue[string], key string) { q.HandBack(key) },
+		"hand back":         func(q *Queue[string], key string) { q.HandBack(key, 0) },
 		"AddAfter":          func(q *Queue[string], key string) { q.AddAfter(key, time.Millisecond) },
 		"AddAfter at once":  func(q *Queue[string], key string) { q.AddAfter(key, 0) },
 		"AddWithPriority":   func(q *Queue[string], key string) { q.AddWithPriority(key, 1, time.Millisecond) },
@@ -200,10 +200,13 @@ func TestHandBack(t *testing.T) {
 	mustGet(t, q, "x")
 	other.AddWithPriority("first", 9, 0)
 	flush(t, other)
-	q.HandBack("x")
+	q.HandBack("x", 4)
 	q.Done("x")
 	flush(t, q)
-	mustGet(t, other, "x")
+	h, err := other.Next(within(t, time.Minute))
+	if err != nil || h.Key != "x" || h.AtOnce != 4 {
+		t.Errorf("Next() = %+v, %v", h, err)
+	}
 	n := other.Failures("x").Count
 	causes := other.Causes("x").Last
 	if n != 1 || other.PriorityOf("x") != 3 || len(causes) != 1 || causes[0].Reason != "later" {
@@ -211,7 +214,7 @@ func TestHandBack(t *testing.T) {
 	}
 	other.Done("x")
 	mustGet(t, other, "first")
-	other.HandBack("unknown")
+	other.HandBack("unknown", 0)
 	other.Done("first")
 	wantNoKeys(t, other)
 }
@@ -232,7 +235,7 @@ func TestAnswerWithoutLease(t *testing.T) {
 	q.Forget("x")
 	q.Succeed("x")
 	q.Requeue("x", 0, 0)
-	q.HandBack("x")
+	q.HandBack("x", 0)
 	q.Done("x")
 	flush(t, q)
 	k, err := other.key(context.Background(), "x")

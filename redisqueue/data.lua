@@ -31,8 +31,9 @@ local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
 --   TROUBLES  hash, NOTES  hash: the fields below, with the key behind each letter
 -- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
 
--- Of TROUBLES: why a key was given up; how many leases in a row a key has lost; since when a key fails, and its latest error.
-local REASON, LOSSES, FAILING = 'r', 'l', 'f'
+-- Of TROUBLES: why a key was given up; how many leases in a row a key has lost; since when a key fails, and its latest error; how many of its
+-- calls in a row were interrupted and handed back, or left behind by a session that was ending.
+local REASON, LOSSES, FAILING, AT_ONCE = 'r', 'l', 'f', 'i'
 -- Of NOTES: causes and priority of the key's next hand-out, of the one that is held, and the priority with which it waits. No causes and
 -- priority 0 have no field.
 local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'

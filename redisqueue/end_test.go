@@ -39,7 +39,7 @@ func TestEndChild(t *testing.T) {
 			return err
 		}
 		return worker.Run(ctx, queue, func(ctx context.Context, key string) error {
-			fmt.Println("got", key, worker.CallOf(ctx).Attempt())
+			fmt.Println("got", key, worker.CallOf(ctx).Attempt(), worker.CallOf(ctx).AtOnce())
 			if strings.HasPrefix(key, "deaf") {
 				select {}
 			}
@@ -103,10 +103,10 @@ func TestEndBesideDeafHandler(t *testing.T) {
 	s := startServer(t)
 	other := newTestQueue(t, s.client(), Config[string]{Lease: time.Second, MaxLostLeases: 2})
 	other.Add("deaf")
-	for range 4 {
+	for i := range 4 {
 		c := startChild(t, "TestEndChild", s)
-		if attempt := c.says("got deaf"); attempt != "1" {
-			t.Errorf("it is attempt %s", attempt)
+		if said := c.says("got deaf"); said != fmt.Sprint("1 ", i) {
+			t.Errorf("attempt and AtOnce are %s, want 1 %d", said, i)
 		}
 		said := c.interrupt()
 		if !slices.Contains(said, "ended") || strings.Contains(fmt.Sprint(said), "level=ERROR") {
@@ -170,5 +170,38 @@ func TestSettle(t *testing.T) {
 	q.Done("held")
 	if keys, err = q.Settle(within(t, time.Minute)); keys != nil || err != nil || !isOver(q) {
 		t.Errorf("Settle() = %q, %v; the replica has ended: %v", keys, err, isOver(q))
+	}
+}
+
+// A handler that never fits between two deploys: its calls are interrupted and handed back, which is counted
+// in a row, on whichever replica the next one runs. A call that ends of itself ends the row.
+func TestInterruptionsOutlastDeploys(t *testing.T) {
+	s := startServer(t)
+	other := newTestQueue(t, s.client(), Config[string]{})
+	other.Add("long")
+	call := func(handle func(ctx context.Context) error) (atOnce int) {
+		q := newTestQueue(t, s.client(), Config[string]{})
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		must(t, worker.Run(ctx, q, func(ctx context.Context, _ string) error {
+			atOnce = worker.CallOf(ctx).AtOnce()
+			stop()
+			return handle(ctx)
+		}, worker.Options[string]{DrainTimeout: time.Millisecond}))
+		return atOnce
+	}
+	interrupted := func(ctx context.Context) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	for want := range 8 {
+		if n := call(interrupted); n != want {
+			t.Errorf("after %d interruptions AtOnce() = %d", want, n)
+		}
+	}
+	call(func(context.Context) error { return nil })
+	other.Add("long")
+	if n := call(interrupted); n != 0 {
+		t.Errorf("after success AtOnce() = %d", n)
 	}
 }

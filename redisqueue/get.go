@@ -74,7 +74,7 @@ func (q *Queue[T]) Next(ctx context.Context) (h workqueue.HandOut[T], err error)
 	defer q.mu.Unlock()
 	if held := q.mu.held[h.Key]; held != nil {
 		h.Priority, h.AddedAt, h.HasCauses = held.priority, held.addedAt, held.causes != ""
-		h.Failures = held.knownFailures()
+		h.Failures, h.AtOnce = held.knownFailures(), held.atOnce
 	}
 	return h, nil
 }

@@ -15,13 +15,16 @@ local handedOut, bytes = 0, 0
 local function wantsMore() return handedOut < most and bytes < MAX_BYTES end
 local newlyHeld = {} -- what enters HELD, as arguments of ZADD
 local usedNotes = {} -- fields of NOTES; they go when the states are written, so that an interrupted batch does not lose them
-local hasFailures = call('ZCARD', FAILURES) > 1
+local hasFailures, hasTroubles = call('ZCARD', FAILURES) > 1, call('HLEN', TROUBLES) > 0
 
 local function handOut(key)
-	local failures, left, causes, priority, failing = 0, 0, '', 0, ''
+	local failures, left, causes, priority, failing, atOnce = 0, 0, '', 0, '', '0'
 	if hasFailures then
 		failures, left = failuresOf(key)
 		failing = failures > 0 and call('HGET', TROUBLES, FAILING .. key) or ''
+	end
+	if hasTroubles then
+		atOnce = string.match(call('HGET', TROUBLES, AT_ONCE .. key) or '', '^%d+$') or '0'
 	end
 	if hasNotes then
 		local notes = call('HMGET', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
@@ -36,7 +39,7 @@ local function handOut(key)
 	local itsFence = digits(fence)
 	local queuedSince = states[key] -- The state of a queued key is when it was added.
 	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. whole(failures) .. ' ' .. whole(left) .. ' ' ..
-		priority .. ' ' .. #causes .. ' ' .. #failing .. ' ' .. key .. causes .. failing -- Concatenated, this is faster than formatted.
+		atOnce .. ' ' .. priority .. ' ' .. #causes .. ' ' .. #failing .. ' ' .. key .. causes .. failing -- Concatenated, this is faster than formatted.
 	results[#results + 1] = result
 	setState(key, 'p' .. session .. itsFence)
 	handedOut = handedOut + 1

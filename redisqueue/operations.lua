@@ -13,6 +13,7 @@ local SUCCEED = 'g' --           key; FORGET as an answer
 local NUM_REQUEUES = 'n' --      key                                            * the failures, and what is left of the delay
 local DONE = 'D' --              fence, key
 local HAND_BACK = 'B' --         fence, key
+local SET_AT_ONCE = 'I' --       number, key: see AT_ONCE
 local PUT_OFF = 'O' --           fence, key: HAND_BACK, but the key waits for a second
 local RELEASE = 'r' --           key, which is taken from its holder            *
 local SET_ASIDE = 'U' --         fence, key that the replica cannot decode
@@ -92,7 +93,7 @@ for i, code in ipairs(codes) do
 		add(key)
 	elseif code == DONE then
 		if hasTroubles then -- A process that has called Done has survived the key.
-			call('HDEL', TROUBLES, LOSSES .. key)
+			call('HDEL', TROUBLES, LOSSES .. key, AT_ONCE .. key)
 		end
 		if isItsHolder then
 			release(session, key, state, true)
@@ -104,6 +105,8 @@ for i, code in ipairs(codes) do
 		end
 	elseif code == HAND_BACK then
 		if isItsHolder then takeBack(session, key, state) end
+	elseif code == SET_AT_ONCE then
+		call('HSET', TROUBLES, AT_ONCE .. key, whole(arguments[i]))
 	elseif code == PUT_OFF then
 		if isItsHolder then putOff(session, key, state, 1000000) end
 	elseif code == RELEASE then -- The holder hears of it with its next batch. What it says of the key until then comes too late.
@@ -156,6 +159,7 @@ for i, code in ipairs(codes) do
 			dirty = dirty - 1
 		end
 		forgetNextNotes(key)
+		call('HDEL', TROUBLES, AT_ONCE .. key)
 		local hadLosses, hadFailures = call('HDEL', TROUBLES, LOSSES .. key) > 0, call('ZSCORE', FAILURES, key)
 		forget(key)
 		answer((state or wasWaiting or hadLosses or hadFailures) and 1 or 0)
@@ -190,7 +194,7 @@ for i, code in ipairs(codes) do
 		call('ZADD', LEASES, leaseEnds, session)
 		wake(session) -- ends its blocking read
 	end
-	if fences[i] and isItsHolder and code ~= FORGET then -- It is an answer.
+	if fences[i] and isItsHolder and code ~= FORGET and code ~= SET_AT_ONCE then -- It is an answer.
 		setState(key, string.upper(sub(states[key], 1, 1)) .. sub(states[key], 2))
 	end
 end

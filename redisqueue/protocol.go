@@ -84,6 +84,7 @@ const (
 	codeNumRequeues     code = 'n'
 	codeDone            code = 'D'
 	codeHandBack        code = 'B'
+	codeAtOnce          code = 'I'
 	codePutOff          code = 'O'
 	codeRelease         code = 'r'
 	codeSetAside        code = 'U'
@@ -111,10 +112,14 @@ func (c code) work() int {
 	switch c {
 	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues:
 		return 1
-	case codeAddWhy, codeAddAfter, codeForget, codeSucceed:
+	case codeAddWhy, codeAddAfter, codeForget, codeSucceed, codeAtOnce:
 		return 2
 	}
 	return 6
+}
+
+func newAtOnceOp(encoded string, n int) *op {
+	return newOp(codeAtOnce, fmt.Sprintf("%016d%s", n, encoded))
 }
 
 // aboutHeld returns an operation on a key that is held.
@@ -199,6 +204,7 @@ type handedOut struct {
 	// failingSince is when the first of them was, and err the text of the latest error.
 	failingSince time.Time
 	err          string
+	atOnce       int // see workqueue.HandOut
 	priority     int
 	causes       string // see encodeCauses
 	// addedAt and retryAt are since and the end of left on this process's clock.
@@ -253,7 +259,7 @@ func parseReply(text string) (*reply, error) {
 			n := int(p.number())
 			key := handedOut{fence: p.word(), since: p.number(), failures: int(p.number())}
 			key.left = fromMicros(p.number())
-			key.priority = int(p.number())
+			key.atOnce, key.priority = int(p.number()), int(p.number())
 			causes, failing := int(p.number()), int(p.number())
 			key.encoded, key.causes = p.take(n), p.take(causes)
 			key.failingSince, key.err = parseFailing(p.take(failing), r.now)

@@ -165,7 +165,7 @@ var errLate = errors.New("the lease had ended before this was said")
 func (h *history) answerAtRandom(ctx context.Context, q *Queue[string], key string, version int,
 	random *rand.Rand, err error) (handsBack bool) {
 	if random.IntN(5) == 0 {
-		q.HandBack(key)
+		q.HandBack(key, 0)
 		return true
 	}
 	// Noted before it is said: once the server has the answer, the key does not come again for want of its

@@ -24,10 +24,14 @@ local function doChores()
 			local state = states[key] -- false if this batch has released it, or the server has lost it
 			released[#released + 1] = dead .. key
 			if isHeldBy(dead, state) and isAnswered(state) then -- Its process has survived the call.
-				call('HDEL', TROUBLES, LOSSES .. key)
+				call('HDEL', TROUBLES, LOSSES .. key, AT_ONCE .. key)
 				release(dead, key, state, true)
+			elseif isHeldBy(dead, state) and hasQuit then
+				local atOnce = tonumber(call('HGET', TROUBLES, AT_ONCE .. key) or 0) or 0
+				call('HSET', TROUBLES, AT_ONCE .. key, whole(atOnce + 1)) -- Its handler has not returned.
+				takeBack(dead, key, state)
 			elseif isHeldBy(dead, state) then
-				(hasQuit and takeBack or lose)(dead, key, state)
+				lose(dead, key, state)
 			elseif not state and not touched[key] then
 				add(key)
 				repaired = repaired + 1

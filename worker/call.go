@@ -59,10 +59,10 @@ type Tracked[T comparable] struct {
 func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], goroutine string) *Tracked[T] {
 	attempt := h.Failures.Count + 1
 	c := &Tracked[T]{tracker: t, base: base, handOut: h, goroutine: goroutine, changeSince: h.AddedAt,
-		result: Result[T]{Key: h.Key, Attempt: attempt, Started: t.options.Clock.Now()}}
+		atOnce: h.AtOnce, result: Result[T]{Key: h.Key, Attempt: attempt, Started: t.options.Clock.Now()}}
 	t.mu.Lock()
 	if _, rec := t.mu.records.find(h.Key); rec != nil {
-		c.atOnce = int(rec.atOnce)
+		c.atOnce = max(c.atOnce, int(rec.atOnce))
 	}
 	t.mu.Unlock()
 	c.makeContext()
@@ -82,7 +82,7 @@ func (p *Pool[T]) handleKey(w *worker[T], h workqueue.HandOut[T]) {
 	switch {
 	case c.lostBefore: // Another process may have the key.
 	case p.options.KeepQueue || p.tracker.leaser != nil: // Somebody else will handle the key.
-		p.handBack(c)
+		p.handBack(c, c.atOnce)
 	default:
 		p.noteNotStarted(h.Key)
 	}
@@ -196,7 +196,7 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 	case NextInterrupted:
 		switch {
 		case c.base.Err() != nil:
-			p.handBack(c)
+			p.handBack(c, r.AtOnce)
 		case !c.Interrupted(): // ErrAdded came from elsewhere, so perhaps no add brings the key.
 			p.addAgain(c)
 		}
@@ -234,11 +234,12 @@ func (p *Pool[T]) succeed(key T) {
 	}
 }
 
-// handBack adds the key again as it came: with its causes, its priority, and the failures that it has.
-func (p *Pool[T]) handBack(c *Tracked[T]) {
+// handBack adds the key again as it came: with its causes, its priority, and the failures that it has. atOnce
+// is how many calls for it in a row wanted it again at once.
+func (p *Pool[T]) handBack(c *Tracked[T], atOnce int) {
 	key, priority := c.result.Key, c.handOut.Priority
 	if p.tracker.answers != nil {
-		p.tracker.answers.HandBack(key)
+		p.tracker.answers.HandBack(key, atOnce)
 		return
 	}
 	causes := p.queue.Causes(key)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
@@ -178,4 +179,77 @@ func TestLeaseThatHasEnded(t *testing.T) {
 		}
 		r.endCleanly()
 	})
+}
+
+// answeringQueue is a queue with leases that takes answers. They change nothing here.
+type answeringQueue struct {
+	leasedQueue
+	settle func(ctx context.Context) ([]string, error)
+}
+
+func (q answeringQueue) Succeed(key string) { q.j.add("succeed " + key) }
+func (q answeringQueue) Requeue(key string, priority int, after time.Duration) {
+	q.j.add(fmt.Sprint("requeue ", key, " ", after))
+}
+func (q answeringQueue) HandBack(key string, atOnce int) {
+	q.j.add(fmt.Sprint("hand back ", key, " ", atOnce))
+}
+func (q answeringQueue) Settle(ctx context.Context) ([]string, error) { return q.settle(ctx) }
+
+// Next hands keys out as if three calls for each had been interrupted by the ends of processes.
+func (q answeringQueue) Next(ctx context.Context) (workqueue.HandOut[string], error) {
+	h, err := q.leasedQueue.Next(ctx)
+	h.AtOnce = 3
+	return h, err
+}
+
+// Of a queue that takes answers the pool uses each of them. At its end it waits until the server knows them,
+// and says what the server may not know.
+func TestAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer error
+		said   string
+	}{
+		"nil":            {nil, "succeed a"},
+		"requeue":        {worker.RequeueAfter(time.Minute), "requeue a 1m0s"},
+		"requeue now":    {worker.RequeueAfter(0), "requeue a 0s"},
+		"interrupted":    {context.Canceled, "hand back a 4"},
+		"end by failure": {errBroken, "hand back a 4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var j journal
+				settled := make(chan struct{})
+				q := answeringQueue{leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), &j, nil}, func(ctx context.Context) ([]string, error) {
+					<-ctx.Done()
+					close(settled)
+					return []string{"a"}, errBroken
+				}}
+				logger, logs := newLogger()
+				interrupts := strings.HasPrefix(c.said, "hand back")
+				p := worker.New(q, func(ctx context.Context, _ string) error {
+					if interrupts {
+						<-ctx.Done()
+					}
+					return c.answer
+				}, options{Logger: logger, DrainTimeout: time.Second, CancelGrace: time.Minute, KeepQueue: true})
+				r := run(t, p)
+				q.Add("a")
+				r.after(time.Second)
+				r.cancel()
+				r.after(30 * time.Second)
+				r.goesOn()
+				r.after(2 * time.Minute)
+				<-settled
+				if err := r.returned(); err != nil {
+					t.Errorf("Run returned %v", err)
+				}
+				equal(t, "got", j.take(), "add a", "lease a", c.said, "release a", "done a")
+				equal(t, "unfinished", p.Left().Unfinished, "a")
+				if !strings.Contains(logs.String(), "may not know how the last calls have ended") {
+					t.Errorf("logged:\n%s", logs)
+				}
+			})
+		})
+	}
 }

@@ -86,7 +86,8 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 		rs.noteNoAnswer(r.Key, c.changeSince)
 	}
 	if isAtOnce {
-		r.AtOnce = rs.countAtOnce(r.Key)
+		r.AtOnce = c.atOnce + 1
+		rs.noteAtOnce(r.Key, uint32(r.AtOnce))
 		c.slowDownLocked()
 	}
 }
@@ -159,12 +160,13 @@ func (c *Tracked[T]) slowDownLocked() {
 	}
 }
 
-func (rs *records[T]) countAtOnce(key T) (inARow int) {
+// noteAtOnce notes how often key came at once in a row.
+func (rs *records[T]) noteAtOnce(key T, inARow uint32) {
 	_, rec := rs.findOrInsert(key)
-	if rec.atOnce++; rec.atOnce == maxAtOnce+1 {
+	if inARow > maxAtOnce && rec.atOnce <= maxAtOnce {
 		rs.numLooping++
 	}
-	return int(rec.atOnce)
+	rec.atOnce = inARow
 }
 
 // endRow forgets how often key came at once in a row.
