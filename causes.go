@@ -18,8 +18,8 @@ type Cause struct {
 	// TraceParent is the span in which it happened: a W3C traceparent of at most 64 bytes, or empty.
 	TraceParent string `json:"traceparent,omitempty"`
 	// Quiet makes the add one that does not interrupt the handler that holds the key: it does not close the
-	// channel of AddedAgain. The key comes again all the same. Every other add interrupts, whatever quiet ones
-	// came before: also one without a cause, and one that comes due.
+	// channel of AddedAgain. The key is queued again nevertheless. Every other add interrupts, no matter which
+	// quiet ones came before: also one without a cause, and one that comes due.
 	Quiet bool `json:"quiet,omitempty"`
 	// Time is when the key was added. The queue sets it if it is zero.
 	Time time.Time `json:"time,omitzero"`
@@ -35,7 +35,7 @@ const (
 type Causes struct {
 	// Last are the last eight different causes, the latest one last. They differ in Reason or TraceParent.
 	Last []Cause `json:"last,omitempty"`
-	// Others is how many causes were pushed out by those. A cause that comes again afterwards is a new one.
+	// Others is how many causes were pushed out by those. The same cause added afterwards is a new one.
 	Others int `json:"others,omitempty"`
 	// First is when the first of all was added.
 	First time.Time `json:"first,omitzero"`
@@ -58,7 +58,8 @@ func (c Causes) String() string {
 	return strings.Join(reasons, "; ")
 }
 
-// Plus returns a copy of c with one more cause, cut to its bounds. Without Reason and TraceParent it is none.
+// Plus returns a copy of c with one more cause, cut to its bounds. A cause without Reason and TraceParent is
+// ignored.
 func (c Causes) Plus(cause Cause) Causes {
 	if len(cause.Reason) > maxReason {
 		cause.Reason = strings.ToValidUTF8(cause.Reason[:maxReason], "")

@@ -58,7 +58,7 @@ type Extended[T comparable] interface {
 	// whatever was added since. It is zero for other keys, without metrics, and if the queue does not know.
 	AddedAt(key T) time.Time
 
-	// Stats returns the queue's numbers in constant time.
+	// Stats returns the queue's numbers. It asks no server, and its cost does not grow with the number of keys.
 	Stats() Stats
 	// Snapshot returns Stats and up to limit keys of each state, at most 512 of each, oldest first.
 	Snapshot(limit int) Snapshot[T]
@@ -136,14 +136,14 @@ type Failures struct {
 type Failure struct {
 	// Err is why. The queue keeps its text as long as it counts the failure: see [Failures].
 	Err error
-	// AtLeast is the shortest time until the key comes again, as for a server that says how long to stay away.
+	// AtLeast is the shortest time until the key is retried, as for a server that says how long to stay away.
 	AtLeast time.Duration
 	// MaxRetries is how many failures in a row are retried. Zero means all, a negative number none.
 	MaxRetries int
 	// RetryFor gives the key up at its first failure after it has been failing for longer than that. Zero means
 	// no limit.
 	RetryFor time.Duration
-	// Terminal gives the key up now, whatever MaxRetries and RetryFor are.
+	// Terminal gives the key up now, regardless of MaxRetries and RetryFor.
 	Terminal bool
 }
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TypedRateLimiter decides how long a key waits before it comes again. It is safe for concurrent use.
+// TypedRateLimiter decides how long a key waits before it is retried. It is safe for concurrent use.
 type TypedRateLimiter[T comparable] interface {
 	// When counts one more failure of item, and returns how long it must wait. (Some limiters count a failure
 	// once for each delay that was served: see [NewTypedControllerRateLimiter].)
@@ -29,7 +29,7 @@ type TypedRateLimiter[T comparable] interface {
 // once for each new failure.
 type DelayLimiter[T comparable] interface {
 	TypedRateLimiter[T]
-	// Delay returns how long item waits after its n-th failure in a row, the first of which is 1. It counts
+	// Delay returns how long item waits after its n-th failure in a row, counted from 1. It counts
 	// nothing for item. It may be called by many goroutines at once, and holds no lock while foreign code runs.
 	Delay(item T, n int) time.Duration
 }
@@ -163,8 +163,8 @@ func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	return longest
 }
 
-// Delay returns the longest delay after the n-th failure of item: see [DelayLimiter]. A limiter that is none
-// is asked by When.
+// Delay returns the longest delay after the n-th failure of item: see [DelayLimiter]. A limiter of another
+// kind is asked by When.
 func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) {
 	for _, limiter := range r.limiters {
 		longest = max(longest, failures.Ask(limiter, item, n))
@@ -210,7 +210,7 @@ func (w TypedWithMaxWaitRateLimiter[T]) When(item T) time.Duration {
 }
 
 // Delay returns the other limiter's delay after the n-th failure of item, or maxDelay if that is less: see
-// [DelayLimiter]. A limiter that is none is asked by When.
+// [DelayLimiter]. Another kind of limiter is asked by When.
 func (w TypedWithMaxWaitRateLimiter[T]) Delay(item T, n int) time.Duration {
 	return w.cut(failures.Ask(w.limiter, item, n))
 }

@@ -46,7 +46,7 @@ func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 }
 
 // NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is also an
-// [Extended], unless config.Queue is a queue that is none: then the result is plain, as client-go's.
+// [Extended], unless config.Queue is no Extended: then the result is plain, as client-go's.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newDelayingQueue(config, provider)

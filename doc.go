@@ -28,7 +28,7 @@
 //
 //   - A key is queued at most once, however often it is added.
 //   - A key is held by at most one worker, so workers need no locks of their own for what a key names.
-//   - An Add is never lost: a key that is added while a worker holds it comes again after Done.
+//   - An Add is never lost: a key that is added while a worker holds it is queued again by Done.
 //   - Keys come in the order in which they became queued.
 //
 // # Three layers

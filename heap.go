@@ -60,7 +60,7 @@ func (h *dueHeap[T]) deleteKey(s keytable.Slot) {
 	}
 }
 
-// next returns when the first key is due, and [dueloop.Never] if there is none.
+// next returns when the first key is due, and [dueloop.Never] for an empty heap.
 func (h *dueHeap[T]) next() time.Duration {
 	if h.len() == 0 {
 		return dueloop.Never

@@ -29,7 +29,8 @@ type Inspector struct {
 	// Forget makes the queue and its limiter forget the key's failures. It is nil if the queue has no limiter.
 	Forget func(key any)
 
-	// These are those of [operate.Operable], and nil if the queue is none. Without groups, theirs are nil, too.
+	// These are those of [operate.Operable], and nil if the queue is not Operable. Without groups, theirs are
+	// nil as well.
 
 	AddWithPriority             func(key any, priority int, after time.Duration)
 	Remove                      func(key any) bool
@@ -42,7 +43,7 @@ type Inspector struct {
 	GivenUp                     func(limit int) []operate.GivenUpKey[any]
 	RetryGivenUp, ForgetGivenUp func(key any) bool
 
-	// Facts returns what only this kind of queue knows, for people. It is nil if there is nothing.
+	// Facts returns what only this kind of queue knows, for display. It is nil if there is nothing.
 	Facts func() []operate.Fact
 }
 

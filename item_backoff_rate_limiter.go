@@ -78,7 +78,7 @@ type BackoffConfig[T comparable] struct {
 	Bucket *rate.Limiter
 
 	// Clock measures delays, ForgetAfter and the tokens of Bucket, so it should be the queue's. The limiter
-	// reads it under its lock. Nil means the real clock. When the clock is set back, time goes on from there.
+	// reads it under its lock. Nil means the real clock. When the clock is set back, time continues from there.
 	Clock clock.PassiveClock
 }
 
@@ -86,7 +86,7 @@ type BackoffConfig[T comparable] struct {
 // configured by config, and counts a failure once for each delay that was served: a call that fails before
 // the delay of the failure before it has passed is the same failure. When then returns what is left of that
 // delay, and NumRequeues stays. So events that bring a failing key early cannot inflate its delay
-// (kubernetes/kubernetes#132805): with Factor 2, once its cause is repaired, the key comes again within the
+// (kubernetes/kubernetes#132805): with Factor 2, once its cause is repaired, the key is retried within the
 // time for which it was broken (with EqualJitter twice that; with FullJitter in nearly all cases four times,
 // without a bound). With Factor 3 that is 2.1 times, with 10 it is 9 times.
 //

@@ -298,7 +298,7 @@ func (q *Typed[T]) getUntil(done <-chan struct{}, h *HandOut[T]) (item T, err er
 	}
 }
 
-// popLocked takes the next key from the line. It returns nil if there is none.
+// popLocked takes the next key from the line. It returns nil if the line is empty.
 func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 	if q.mu.ready.n > 0 {
 		if q.mu.ready.head.first%keytable.PreloadLen == 0 { // Once for several keys, for their Dones.
@@ -376,7 +376,7 @@ func (q *Typed[T]) interruptLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// cancelLocked makes the key at s, which a worker holds and which was added again, not come again.
+// cancelLocked makes the key at s, which a worker holds and which was added again, not be queued again.
 func (q *Typed[T]) cancelLocked(s keytable.Slot, k *entry[T]) {
 	k.Value &^= dirty
 	q.mu.again--

@@ -48,7 +48,7 @@ type KeySnapshot[T comparable] struct {
 	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since
 	// the queue was made or its first key began to wait, Since and Due are off by as much.
 	Due time.Time
-	// Again reports that a key that is being processed was added meanwhile, so that it comes again.
+	// Again reports that a key that is being processed was added meanwhile, so that Done queues it again.
 	Again bool
 	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if that is more.
 	// Failures are what the queue knows of the former.

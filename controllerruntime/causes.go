@@ -127,7 +127,7 @@ func CauseOf[object any](e Event[object]) workqueue.Cause {
 // isSameOwner compares the owners' pointers by what they point to.
 func isSameOwner(a, b metav1.OwnerReference) bool { return reflect.DeepEqual(a, b) }
 
-// asObject returns v as an Object, and false if it is none, or nil.
+// asObject returns v as an Object, and false if it has another type or is nil.
 func asObject(v any) (client.Object, bool) {
 	o, ok := v.(client.Object)
 	if !ok || reflect.ValueOf(o).Kind() == reflect.Pointer && reflect.ValueOf(o).IsNil() {

@@ -12,7 +12,7 @@
 //
 // # Failures
 //
-// controller-runtime's own queue doubles the delay with each call that fails, also with those that events
+// controller-runtime's own queue doubles the delay with each call that fails, even one that events
 // have brought. This one counts a failure once for each delay that was served, whichever limiter the
 // controller has: an object that is broken for ten seconds, with an event every 50 ms, is reconciled a
 // fraction of a second after its repair. [NewRateLimiter] does so for controllers that keep
@@ -40,7 +40,7 @@
 //   - A waiting key that is added without a delay has the place in line of that add. In controller-runtime it
 //     has that of its first add.
 //   - Both count the keys of up to 25 priorities separately. When a 26th comes, controller-runtime counts
-//     every key as exceeded_cardinality_limit from then on, and never changes the 25 counts again. Here the
+//     every key as exceeded_cardinality_limit, and never changes the 25 counts again. Here the
 //     25 go on counting, and only keys of further priorities count as exceeded_cardinality_limit.
 //   - ShutDown may be called more than once. It drops what is queued, so nothing stays counted.
 //     ShutDownWithDrain waits until nothing is queued and nothing is being processed; controller-runtime does
@@ -167,7 +167,7 @@ type Queue[request comparable] struct {
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
 
 // AddWithOpts adds items as o says. No priority means zero, and of After and the limiter's delay the shorter
-// one counts. A negative After is now, whatever the limiter would say. A delayed add of a key that is being
+// one counts. A negative After means now: the limiter is not asked. A delayed add of a key that is being
 // reconciled counts as its reconciler's RequeueAfter, which Config.MaxDelay does not bound. After shutdown it
 // does nothing.
 func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {

@@ -30,7 +30,7 @@ import (
 // manager starts, as SetupWithManager is. Kinds that only are written, such as Events, need not be watched.
 //
 // It notes Create, Update, Patch and Delete, and those of Status. It does not note Apply, DeleteAllOf and
-// other subresources, nor what is a dry run. A request that nothing adds meanwhile does not come again after
+// other subresources, nor what is a dry run. A request that nothing adds meanwhile is not queued again after
 // the hold.
 //
 // It returns an error if limit is not positive, no kind is given, a kind is not in the client's scheme, or

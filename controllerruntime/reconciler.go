@@ -87,7 +87,7 @@ type controller[request comparable] struct {
 //     controller sees a success.
 //
 //   - When r returns an error with a RequeueAfter, which controller-runtime ignores, the request has failed
-//     and does not come before that: it comes again after the longer of that and the limiter's delay, or when
+//     and does not come before that: it is retried after the longer of that and the limiter's delay, or when
 //     an event adds it. The same holds for [worker.RetryAfter], and for an error of the API server that
 //     suggests a delay, as one with the status 429 and a Retry-After does. The controller gets, and logs, an
 //     error that names the delay and wraps that of r.
@@ -223,7 +223,7 @@ func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Track
 			return
 		}
 		how := worker.ErrGoexit
-		if v := recover(); v != nil { // A panic goes on from here, so that it has the reconciler's stack.
+		if v := recover(); v != nil { // It panics again from here, so that it has the reconciler's stack.
 			defer panic(v)
 			how = &worker.PanicError{Value: v, Stack: debug.Stack()}
 		}

@@ -1,5 +1,5 @@
 // Package debug shows what is in a program's queues right now, what its workers do and why keys fail: as a
-// page for people, and as JSON.
+// page to read, and as JSON.
 //
 //	h := debug.NewHandler(debug.Options{})
 //	defer h.Close()
@@ -24,7 +24,7 @@
 //	?queue=ID&key=…           the same, and what is known of the key with that text
 //	?queue=ID&key=…&id=…      one key. All keys link there; id distinguishes those whose texts look alike.
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
-//	&format=json              each of them as JSON (or format=html, whatever the Accept header says)
+//	&format=json              each of them as JSON (or format=html; both override the Accept header)
 //
 // Sort is one of trouble, queued, processing, waiting, oldest, longest, unfinished, unanswered (the oldest
 // change without a success), failing, given_up, errors, adds, retries and name. By trouble, queues that do

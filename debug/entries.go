@@ -25,7 +25,7 @@ type entry struct {
 	history history
 	// asking has a token while the queue is being read, so that one that does not answer is asked once.
 	asking chan struct{}
-	// asked is when the call began that goes on, in real time, or nil. last is the last answer, without keys, or
+	// asked is when the running call began, in real time, or nil. last is the last answer, without keys, or
 	// nil.
 	asked atomic.Pointer[time.Time]
 	last  atomic.Pointer[reading]

@@ -349,7 +349,7 @@ func newTimesReport(h *workqueue.Histogram) *timesReport {
 	return r
 }
 
-// atMost returns the bound that a part of count times does not exceed, or nil if there is none.
+// atMost returns the bound that a part of count times does not exceed, or nil without such a bound.
 func atMost(h *workqueue.Histogram, count uint64, part float64) *float64 {
 	want := uint64(math.Ceil(float64(count) * part))
 	seen := uint64(0)

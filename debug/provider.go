@@ -69,7 +69,7 @@ type Times struct{}
 
 var _ workqueue.StatsProvider = Times{}
 
-// timesBounds are for people who look at a page: they reach the ages of keys in an outage.
+// timesBounds are for times on a page: they reach the ages of keys in an outage.
 var timesBounds = []float64{
 	1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600,
 }

@@ -114,7 +114,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 	return http.StatusOK, "queue", h.queuePage(ctx, e, query)
 }
 
-// setHeaders forbids all that the page does not need: whatever a key might smuggle in finds nothing to
+// setHeaders forbids all that the page does not need: what a key might smuggle in finds nothing to
 // load, nowhere to send to, and no frame around it.
 func setHeaders(header http.Header) {
 	header.Set("Content-Security-Policy", contentSecurityPolicy)

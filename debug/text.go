@@ -52,7 +52,7 @@ func precise(s float64) string {
 	return strconv.FormatFloat(s, 'g', 3, 64) + " s"
 }
 
-// perSecondText returns a rate for people.
+// perSecondText returns a rate for display.
 func perSecondText(r float64) string {
 	switch {
 	case r == 0:

@@ -38,7 +38,7 @@ type keyFilter struct {
 // the given-up keys of the queue.
 type knownKey struct {
 	key any
-	// state is that of the list. The key may be in another one, too.
+	// state is that of the list. The key may also be in another one.
 	state string
 	// snapshot is what the queue knows; failed and hold are what pool knows.
 	snapshot workqueue.KeySnapshot[any]
@@ -146,7 +146,7 @@ func (v *visitor) offer(k knownKey) (goOn bool) {
 }
 
 // eachInQueue calls f for the keys in the queue. If its server stops answering, they end early, and the visit
-// goes on: eachInQueue returns true.
+// continues: eachInQueue returns true.
 func (v *visitor) eachInQueue(f func(knownKey) bool) bool {
 	if v.r.missing != nil || !v.r.entry.hasQueue() {
 		return true

@@ -29,7 +29,7 @@ import (
 )
 
 // RateLimiting returns a wrapper that makes a [workqueue.ExtendedRateLimiting] of queue, through the public
-// methods of queue alone. Call it once, and use only the wrapper from then on: each wrapper counts failures
+// methods of queue alone. Call it once, and then use only the wrapper: each wrapper counts failures
 // and hand-outs for itself. A queue that is an ExtendedRateLimiting already is returned as it is.
 //
 // Fail calls AddRateLimited, or AddAfter with AtLeast: then queue's limiter is not asked. A count is forgotten
@@ -76,7 +76,7 @@ type wrapper[T comparable] struct {
 	mu struct {
 		gate.Gate
 
-		// keys has all of which something is known: see isEmpty.
+		// keys has every key with a record: see isEmpty.
 		keys map[T]*key
 		most int // how many there have been
 		held int

@@ -21,7 +21,7 @@ type Client[K comparable, V any] struct {
 	shown   int                  // how many changes the cache has seen
 }
 
-// Client returns the client of a process. It panics if there is none: take the Process that Scenario.Start
+// Client returns the client of a process. It panics without one: take the Process that Scenario.Start
 // has got.
 func (w *World[K, V]) Client(p *Process) *Client[K, V] {
 	w.mu.Lock()
@@ -118,7 +118,7 @@ func (c *Client[K, V]) Create(ctx context.Context, key K, value V) (Object[K, V]
 }
 
 // Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's.
-// With Version 0 it overwrites whatever there is. It returns the object with its new version.
+// With Version 0 it overwrites what there is. It returns the object with its new version.
 func (c *Client[K, V]) Update(ctx context.Context, o Object[K, V]) (Object[K, V], error) {
 	does := "updates"
 	if o.Version == anyVersion {

@@ -128,8 +128,8 @@ func (s *Scenario[K]) Check(check func() error) {
 	s.run.checks = append(s.run.checks, check)
 }
 
-// Without excludes kinds of disturbances: what the handler need not bear, or what a known mistake is found by
-// again and again.
+// Without excludes kinds of disturbances: what the handler need not survive, or what a known mistake is found
+// by again and again.
 func (s *Scenario[K]) Without(faults ...Fault) {
 	s.run.sim.mu.Lock()
 	defer s.run.sim.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *Scenario[K]) Accept(text, reason string) {
 // Tell adds a line to the story, for a world of the program's own: what somebody else does to it.
 func (s *Scenario[K]) Tell(format string, args ...any) { s.run.sim.tell("", format, args...) }
 
-// Converges tests that a handler reaches the same outcome whatever happens in between. It runs the scenario
+// Converges tests that a handler reaches the same outcome under every disturbance. It runs the scenario
 // undisturbed; then with one disturbance each, up to 400 times: a crash at each point at which the process
 // writes or ends a call, each call of a client failing, and what others do [Scenario.Sometime] at each
 // moment; then 1,000 times under random schedules, or 200 times with -short. When nothing moves, the outcome

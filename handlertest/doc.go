@@ -1,7 +1,7 @@
-// Package handlertest tests a handler against what production does to it: keys merge and come again, caches
-// lag, the process crashes. A handler may rely on little: a key comes at least once after its last change, in
-// any order. A correct handler reaches the same final state every time. (Whether a queue is right,
-// package [github.com/keyedqueue/workqueue/workqueuetest] tests.)
+// Package handlertest tests a handler against what production does to it: keys merge and are handed out
+// again, caches lag, the process crashes. A handler may rely on little: a key comes at least once after its
+// last change, in any order. A correct handler reaches the same final state every time. (Whether a queue is
+// right, package [github.com/keyedqueue/workqueue/workqueuetest] tests.)
 //
 //	func TestSets(t *testing.T) {
 //		handlertest.Converges(t, func(s *handlertest.Scenario[string]) {

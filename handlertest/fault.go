@@ -12,7 +12,7 @@ const (
 	Again
 	// Leases takes some keys away: the context of the handler ends, with the cause ErrLeaseEnded, and another
 	// worker gets the key while the first one still has it. The Done of the first, which comes late, is
-	// ignored. It is for handlers that must bear a queue that processes share. Perturb then returns a
+	// ignored. It is for handlers that work on a queue that processes share. Perturb then returns a
 	// [leasing.Leaser]; a loop that does not call Lease loses no key.
 	Leases
 	// Crash ends the process after a write, at a [Process.Point] or at the end of a call, and starts it anew.

@@ -23,7 +23,7 @@ var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
 // caller has, or on the real one. No add is lost: a shutdown first adds what is late. A key is delayed for
 // 10 s at most. No faults means Late|Again.
 //
-// Queue is any of ours or client-go's. Use the returned one instead of it from then on. It has the methods of
+// Queue is any of ours or client-go's. Use only the returned one afterwards. It has the methods of
 // queue that package workqueue names: it is a [workqueue.ExtendedRateLimiting], and a [operate.Operable]
 // and [leasing.Leaser] if queue is.
 func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed uint64,

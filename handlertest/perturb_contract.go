@@ -45,7 +45,7 @@ func (q operableLeasedQueue[K]) Below() any { return q.operable.Below() }
 type leasedQueue[K comparable] struct {
 	leasing.UnimplementedLeaser[K]
 	*perturbed[K]
-	below leasing.Leaser[K] // nil if the queue below is none
+	below leasing.Leaser[K] // nil if the queue below has no leases
 }
 
 // Lease is the lease of the queue below, if it has any, which a disturbance may end early.

@@ -79,7 +79,7 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			s := newSim(d, tell)
 			begun.Store(s)
 			over := make(chan any)
-			go func() { // If the scenario ends its goroutine, the bubble goes on.
+			go func() { // If the scenario ends its goroutine, the bubble continues.
 				var v any
 				defer func() { over <- v }()
 				defer func() { v = recover() }()

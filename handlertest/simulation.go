@@ -16,7 +16,7 @@ import (
 // it.
 const stepTime = time.Millisecond
 
-// sim is the run of a scenario: a list of events, of which one happens at a time, in the order of virtual
+// sim is the run of a scenario: a list of events that happen one at a time, in the order of virtual
 // time. Everything that may happen in another order is an event, and between two events all goroutines of the
 // bubble are blocked. So a run depends on its schedule alone, as long as the handler itself does.
 type sim struct {
@@ -188,7 +188,7 @@ func (s *sim) awaitOthers() bool {
 func (s *sim) fail(kind, format string, args ...any) {
 	f := &failure{kind: kind, text: fmt.Sprintf(format, args...)}
 	s.mu.Lock()
-	// After these a run goes on as it would without them.
+	// After these a run continues as it would without them.
 	canGoOn := kind == "check" || kind == "fails" || strings.HasPrefix(kind, "always ")
 	if known := f.acceptedBy(s.accepted); canGoOn && known != nil {
 		s.known[known[0]] = true
@@ -264,13 +264,13 @@ func (s *sim) nextVersion() int64 {
 	return s.version
 }
 
-// ended reports whether the run has failed, or goes on for too long.
+// ended reports whether the run has failed, or takes too long.
 func (s *sim) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	took := time.Since(s.began).Round(time.Millisecond)
 	writes, steps := maxWrites+s.made*maxWrites/100, maxSteps+s.made*maxSteps/100
-	// What a handler does while its cache shows what no longer is says nothing, unless it goes on forever.
+	// What a handler does while its cache shows what no longer is says nothing, unless that never ends.
 	if s.steps.Load() > int64(10*steps) {
 		s.counted = steps + 1
 	} else if time.Now().After(s.disturbedUntil) {

@@ -192,7 +192,8 @@ func (w *World[K, V]) Set(key K, value V) {
 	w.sim.tell("", "somebody: sets %s = %+v", w.label(o), o.Value)
 }
 
-// Remove deletes the object with that key, in the name of somebody else. It does nothing if there is none.
+// Remove deletes the object with that key, in the name of somebody else. It does nothing if it does not
+// exist.
 func (w *World[K, V]) Remove(key K) {
 	w.sim.check("the world " + w.name)
 	if o, err := w.change(Object[K, V]{Key: key}, anyVersion, true); err == nil {

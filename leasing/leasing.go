@@ -28,7 +28,7 @@ type Leaser[T comparable] interface {
 	// LeaseHeld is Lease for a key that is on hold: its handler has returned, and its Done comes later. The
 	// context also ends when the queue wants the key back.
 	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
-	// Facts returns what only this kind of queue knows of its part, for people.
+	// Facts returns what only this kind of queue knows of its part, for display.
 	Facts() []operate.Fact
 	// Below returns the queue that this one wraps, as in [operate.Operable], or nil.
 	Below() any
@@ -62,7 +62,8 @@ type Answerer[T comparable] interface {
 	HandBack(key T, atOnce int)
 	// Settle waits until the queue's server knows what the holders of this process have said. After a shutdown
 	// it also waits until this process's part in the queue has ended, if no key is held. If ctx ends first, it
-	// returns why the server does not answer, and the keys of whose Done it may not know: these may come again.
+	// returns why the server does not answer, and the keys whose Done it may not know: these may be handed out
+	// again.
 	Settle(ctx context.Context) (unsettled []T, err error)
 }
 

@@ -21,7 +21,7 @@ type Operable[T comparable] interface {
 	// with which it will be. It is zero for a key that is not in the queue.
 	PriorityOf(key T) int
 	// Remove takes key out of the queue, forgets its failures and reports whether it was there. A key that a
-	// worker holds stays with that worker. It comes again only if the worker asks for it, or fails it.
+	// worker holds stays with that worker. It is queued again only if the worker asks for it, or fails it.
 	Remove(key T) bool
 	// Pause makes the queue hand out nothing for d, or until Resume with [UntilResumed]. It does nothing if d is
 	// not positive. Of several pauses the latest end counts. Keys are still added and come due. A shutdown ends

@@ -14,8 +14,8 @@
 //
 // Gauges and counters are asynchronous instruments of the metric API: a collection reads the queues. The API
 // has no asynchronous histogram, so a [Provider] produces the histograms itself, for a reader of the SDK.
-// Without metric.WithProducer they are missing. They are cumulative, whatever temporality the reader prefers,
-// which counters follow.
+// Without metric.WithProducer they are missing. They are cumulative even if the reader prefers another
+// temporality, which counters follow.
 //
 // Queues with the same name add up, as in package prom, and as there what they counted stays until the
 // program ends.

@@ -73,7 +73,7 @@ func TracingFunc[T comparable, R any](tracer trace.Tracer, options TracingOption
 			}
 			span.End() // Not deferred itself: the SDK would record the panic once more.
 			if v != nil {
-				panic(v) // From here it goes on with the stack that it has.
+				panic(v) // It panics again with its own stack.
 			}
 		}()
 		result, err = f(ctx, key)

@@ -21,7 +21,7 @@ type AddOpts struct {
 	// when the limiter is not asked.
 	RateLimited bool
 
-	// AtLeast, with RateLimited, is the shortest time that the key waits, whatever After and the limiter say
+	// AtLeast, with RateLimited, is the shortest time that the key waits, even if After and the limiter say less
 	// (only MaxDelay can cut it): for a server that says how long to stay away. A call that fails before that
 	// time is the same failure. Another add may bring the key earlier. Without RateLimited, AtLeast has no
 	// effect.
@@ -111,7 +111,7 @@ func (r *request) isEvent(held bool) bool {
 	return !r.byWorker || !held
 }
 
-// askedTime returns when the key is to come, whatever was asked before.
+// askedTime returns when the key is to come by these options alone.
 func (r *request) askedTime(now time.Duration) time.Duration {
 	if r.After <= 0 {
 		return atOnce

@@ -13,10 +13,10 @@
 //	   │          its time ──┘ └──Done──┐       ▼
 //	   └──add, later──▶ waiting ◀──Done── processing, to come again
 //
-// A key is held by at most one worker. A key that is added while a worker holds it comes again once, at the
-// worker's Done or at a time. When a call returns, what was added can be taken, and what is due can be seen.
-// (Of many thousand keys that come due at once, each call queues a thousand, and the queue's goroutine the
-// others.)
+// A key is held by at most one worker. A key that is added while a worker holds it is queued again once, at
+// the worker's Done or at a time. When a call returns, what was added can be taken, and what is due can be
+// seen. (Of many thousand keys that come due at once, each call queues a thousand, and the queue's goroutine
+// the others.)
 //
 // # What an add means
 //
@@ -79,10 +79,11 @@
 // shutdown. [Queue.Pause] stops all.
 //
 // In a queue with both Aging and Group, a priority is as old as its oldest key that can be handed out. Within
-// the priority the group whose turn it is comes next, whatever the age of its keys. So the bound is a number
-// of keys: from (P-p)·Aging after a key of priority p was queued, where P is the highest priority, at most
-// n·W keys are handed out before it. Here n is the number of queued keys that are not behind it by age and
-// priority, and W the sum of the weights of the groups. Time for which its group is blocked does not count.
+// the priority the group whose turn it is comes next, regardless of the age of its keys. So the bound is a
+// number of keys: from (P-p)·Aging after a key of priority p was queued, where P is the highest priority, at
+// most n·W keys are handed out before it. Here n is the number of queued keys that are not behind it by age
+// and priority, and W the sum of the weights of the groups. Time for which its group is blocked does not
+// count.
 //
 // In such a queue a raise can make a key come later, because the key gives up its group's turn at the old
 // priority. At most n·W keys as above come first. If all other queued keys are then behind it by age and

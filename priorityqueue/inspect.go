@@ -162,7 +162,7 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 }
 
 // SnapshotKeys yields all keys in no particular order, and holds no lock while it does. A key that moves
-// meanwhile may come twice or not at all. A held key that comes again at a time is yielded as
+// meanwhile may come twice or not at all. A held key that waits for a time is yielded as
 // Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	all := inSteps(q, func(keys snapshots[T], s keytable.Slot) snapshots[T] {
@@ -175,8 +175,9 @@ func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return keytable.Map(all, q.withFailures)
 }
 
-// snapshotLocked returns what is known of the key at s, except its failures. A held key that comes again is
-// shown with the priority of its next hand-out and, if asWaiting is set, as the waiting key that it is too.
+// snapshotLocked returns what is known of the key at s, except its failures. A held key that is queued again
+// is shown with the priority of its next hand-out and, if asWaiting is set, as the waiting key that it is
+// too.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, asWaiting bool) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)
 	info := &e.Value

@@ -37,7 +37,7 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 	}
 }
 
-// endIntervals makes each key come when it was asked to come, whatever its interval: an event that came while
+// endIntervals makes each key come when it was asked to come, despite its interval: an event that came while
 // a worker held the key must be handled before a drain ends.
 func (q *Queue[T]) endIntervals() {
 	q.mu.Lock()

@@ -156,7 +156,7 @@ func (q *Queue[T]) nextKeyLocked() keytable.Slot {
 	return q.firstQueuedLocked(&q.mu.lines.At(lineSlot).Value)
 }
 
-// lineLocked returns the line of k, which is made if there is none.
+// lineLocked returns the line of k, and makes it if needed.
 func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
 	isZero := k == lineKey{} // Never in a queue with groups: the slot of a group is not None.
 	if isZero && q.mu.zeroLine != keytable.None {

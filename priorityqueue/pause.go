@@ -25,12 +25,12 @@ type pausable struct {
 }
 
 // Pause makes the queue hand out nothing for d, or until Resume with [operate.UntilResumed]. Of several
-// pauses the latest end counts. Everything but Get goes on: keys are added, come due, and count in Len. While
+// pauses the latest end counts. Everything but Get works: keys are added, come due, and count in Len. While
 // a pause with an end lasts, of the queue or of a group, the queue has its goroutine and timer. Pause does
 // nothing after shutdown, or if d is not positive.
 func (q *Queue[T]) Pause(d time.Duration) { q.pause(pausable{queue: true}, d) }
 
-// Resume ends a pause of the queue. It does nothing if there is none.
+// Resume ends a pause of the queue. Without a pause it does nothing.
 func (q *Queue[T]) Resume() { q.resume(pausable{queue: true}) }
 
 // PauseGroup is Pause for the keys of one group. They are blocked: they stay queued, are added, come due, and
@@ -43,7 +43,7 @@ func (q *Queue[T]) PauseGroup(name string, d time.Duration) {
 	}
 }
 
-// ResumeGroup ends the pause of a group. It does nothing if there is none.
+// ResumeGroup ends the pause of a group. Without a pause it does nothing.
 func (q *Queue[T]) ResumeGroup(name string) { q.resume(pausable{group: name}) }
 
 func (q *Queue[T]) pause(p pausable, d time.Duration) {

@@ -7,8 +7,8 @@ import (
 )
 
 // Remove takes key out of the queue, forgets its failures, and reports whether it was there. A held key stays
-// with its worker, and comes again only if that asks for it or fails it. Remove works after shutdown, and may
-// end a drain.
+// with its worker, and is queued again only if that asks for it or fails it. Remove works after shutdown, and
+// may end a drain.
 func (q *Queue[T]) Remove(key T) bool {
 	h := keytable.HashOf(key)
 	defer q.Forget(key) // After the unlock: the limiter is foreign code.
@@ -22,7 +22,7 @@ func (q *Queue[T]) Remove(key T) bool {
 	return info != nil
 }
 
-// removeLocked takes the key at s out of the queue, or makes a held one not come again.
+// removeLocked takes the key at s out of the queue, or, if it is held, what would queue it again.
 func (q *Queue[T]) removeLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
 	switch info.state {
 	case processing:

@@ -18,8 +18,8 @@ import (
 func (q *Queue[T]) ShutDown() { q.shutDownAnd(func() { q.mu.EndDrain(workqueue.ErrShutDown) }) }
 
 // ShutDownNow is ShutDown that also drops the queued keys, and returns them as DropQueued does, followed by
-// the held keys that were to come again: every getter returns at once with shutdown = true, and no key is
-// handed out any more. Held keys are finished as usual, and do not come again. Later drains wait for their
+// the held keys that were added again: every getter returns at once with shutdown = true, and no key is
+// handed out any more. Held keys are finished as usual, and are not queued again. Later drains wait for their
 // Dones alone.
 func (q *Queue[T]) ShutDownNow() (dropped []T) {
 	q.shutDownAnd(func() {
@@ -153,7 +153,7 @@ func (q *Queue[T]) dropKeys() (again []T) {
 func (q *Queue[T]) dropSlab(n int, keys []T) (all []T, more bool) {
 	q.mu.Lock()
 	defer q.unlock()
-	// If nothing is left to drop, it ends the loop, whatever the number of slabs.
+	// If nothing is left to drop, it ends the loop, however many slabs there are.
 	if q.mu.due.Len() == 0 && q.mu.resting.Len() == 0 && !(q.mu.dropsQueued && q.mu.queued+q.mu.reruns > 0) {
 		return keys, false
 	}
@@ -178,7 +178,7 @@ func (q *Queue[T]) dropLocked(s keytable.Slot) {
 }
 
 // DropQueued drops the queued keys of a queue that is shutting down, and returns them in their order, with
-// those of blocked groups last. From then on no key is handed out or comes again. Before shutdown it does
+// those of blocked groups last. Afterwards no key is handed out or queued again. Before shutdown it does
 // nothing, and returns nil.
 func (q *Queue[T]) DropQueued() (keys []T) {
 	if !q.ShuttingDown() {
@@ -188,7 +188,7 @@ func (q *Queue[T]) DropQueued() (keys []T) {
 	return keys
 }
 
-// dropQueued drops the queued keys, and those that were to come again after their Done.
+// dropQueued drops the queued keys, and those that Done would have queued.
 func (q *Queue[T]) dropQueued() (queued, again []T) {
 	for more := true; more; {
 		queued, more = q.dropInOrder(queued)

@@ -17,8 +17,8 @@ func (q *Queue[T]) Get() (key T, shutdown bool) {
 	return key, err != nil
 }
 
-// GetWithPriority is Get that also returns the key's priority: that of its adds, whatever it has gained by
-// Aging.
+// GetWithPriority is Get that also returns the key's priority: that of its adds, without what it has gained
+// by Aging.
 func (q *Queue[T]) GetWithPriority() (key T, priority int, shutdown bool) {
 	key, priority, err := q.take(nil)
 	return key, priority, err != nil

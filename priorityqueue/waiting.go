@@ -18,7 +18,7 @@ const (
 	atOnce = longAgo
 )
 
-// scheduleLocked makes the key at s, which is not in a line, come at that time, whatever was planned before.
+// scheduleLocked makes the key at s, which is not in a line, come at that time instead of the planned one.
 func (q *Queue[T]) scheduleLocked(s keytable.Slot, info *keyInfo, at, now time.Duration) {
 	if info.state.isInDue() {
 		if at == q.dueAtLocked(s) {
@@ -44,7 +44,8 @@ func (q *Queue[T]) dueAtLocked(s keytable.Slot) time.Duration {
 	return time.Duration(q.mu.due.At(s).Rank)
 }
 
-// dueWithoutIntervalLocked returns when the key at s is to come, whatever its interval. It must be in due.
+// dueWithoutIntervalLocked returns when the key at s is to come, regardless of its interval. It must be in
+// due.
 func (q *Queue[T]) dueWithoutIntervalLocked(s keytable.Slot) time.Duration {
 	if q.config.MinInterval > 0 {
 		return *q.mu.details.At(s).askedAt()

@@ -48,7 +48,7 @@ func (b *buckets) newHistogram() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: b.bounds})
 }
 
-// pushTo returns the metric of that family and name, which create makes if there is none.
+// pushTo returns the metric of that family and name, which create makes if it is missing.
 func pushTo[M prometheus.Metric](p *Provider, f int, name string, create func() M) M {
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	p.mu.Lock()

@@ -20,7 +20,7 @@ import (
 var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 
 // Admin is an end of a queue for operators and their tools; [Attach] makes one. Its keys are the strings that
-// the server has, whatever type of keys the program has. It hands out no keys.
+// the server has, for every type of keys. It hands out no keys.
 //
 // Its methods return an error if the server does not answer until ctx ends, or if what it has makes no sense.
 // Those that change keys return what the server is known to have done, beside an error; it may have done, or

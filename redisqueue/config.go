@@ -52,7 +52,7 @@ type Config[T comparable] struct {
 	// fails on two replicas has one failure on each. AddRateLimited, Forget and NumRequeues call it, without
 	// a lock.
 	RateLimiter workqueue.TypedRateLimiter[T]
-	// StartLimit bounds how many keys are handed out, by all replicas together, whatever has brought the
+	// StartLimit bounds how many keys are handed out, by all replicas together, no matter what has added the
 	// keys. Keys beyond it stay queued. Each shard has its part of both numbers, the Burst rounded up: if all
 	// keys are in one of ten shards, a tenth of the Rate is what they get. The page, Stats (Blocked) and the
 	// command say when the limit holds keys back. Replicas with another StartLimit, as during a rollout, keep

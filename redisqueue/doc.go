@@ -1,6 +1,6 @@
 // Package redisqueue is a work queue for many processes: the queue of package workqueue, with its keys in
 // Redis or Valkey. Any number of replicas add keys and work on them. Across all of them, each key is with one
-// worker at a time. The keys of a replica that is killed come again.
+// worker at a time. The keys of a replica that is killed go to others.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"}) // or a Sentinel or Cluster client
 //	queue, err := redisqueue.New(ctx, client, redisqueue.Config[string]{Name: "orders"})
@@ -16,7 +16,7 @@
 //
 // A replica holds its keys under a lease ([Config].Lease), which it renews every third of it. While the lease
 // lives, no other replica gets the keys. If the server hears nothing from the replica for a lease (it was
-// killed or paused, or the network was down), the keys come again elsewhere, before all queued ones. The
+// killed or paused, or the network was down), the keys are handed out elsewhere, before all queued ones. The
 // replica itself counts them as lost a twentieth of the lease before that (at least 100 ms), by its own
 // monotonic clock: its handlers' contexts end with the cause [leasing.ErrLost]. The process does not get such
 // a key again before its Done.
@@ -24,15 +24,16 @@
 // Only the holder of a key may answer, by Fail, Forget, Succeed, Requeue, HandBack and Done: after the lease
 // has ended, none of these changes anything on the server, whether it is said late or arrives late. If Done
 // is missing when the lease ends, but another answer has come, the key is released as that says: a key that
-// has failed waits for its delay, one that was given up or has succeeded does not come again. Adds count
+// has failed waits for its delay, one that was given up or has succeeded is not queued again. Adds count
 // always.
 //
 // The server counts the leases of a key that end, because its handler may have ended the process. From the
-// second one in a row the key waits before it comes again, and after [Config].MaxLostLeases it is given up:
-// see [Queue.GivenUpKeys]. Each add of a given-up key, also while a dead replica holds it, is one more try.
-// What a replica leaves behind that was shut down comes again as it was, and counts as nothing.
+// second one in a row the key waits before it is handed out again, and after [Config].MaxLostLeases it is
+// given up: see [Queue.GivenUpKeys]. Each add of a given-up key, also while a dead replica holds it, is one
+// more try. What a replica leaves behind that was shut down is handed out again as it was, and counts as
+// nothing.
 //
-// A stopped process notices nothing, and runs on for a moment when it continues; the monotonic clock of a
+// A paused process cannot notice, and runs on for a moment when it continues; the monotonic clock of a
 // suspended virtual machine may stand still. Guard what such a moment must not destroy with the [Fence] of
 // the hand-out. A failover that loses a hand-out also gives the key to a second worker, until the first
 // replica hears of it; fences then grow only if the servers' clocks agree.
@@ -61,9 +62,9 @@
 //   - Shutdown concerns this replica. Get hands out nothing afterwards, and keys that are queued or wait stay
 //     for the others. Until the last held key is Done, what is added is accepted. Drains wait for the held
 //     keys alone.
-//   - Time is the server's, but never goes back: if its clock is set back, the queue's goes on from where it
-//     was; if it is set forward, delays end early. A fake clock does not drive the queue. Delays are rounded
-//     up to microseconds; keys that are due at the same time come in any order.
+//   - Time is the server's, but never goes back: if its clock is set back, the queue's continues from where
+//     it was; if it is set forward, delays end early. A fake clock does not drive the queue. Delays are
+//     rounded up to microseconds; keys that are due at the same time come in any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
 //   - With several shards, order holds within each, and each has its part of Limit, Burst and StartLimit.
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.

@@ -82,7 +82,7 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	}
 	details, result := failDetails(f, flags, delay), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
-	// The server must get the failure even if ctx has already ended: otherwise item would not come again.
+	// The server must get the failure even if ctx has already ended: otherwise item would not be retried.
 	err := q.answer(item, encoded, s, func(s *shard[T], encoded string) *op {
 		return s.newFailLocked(item, encoded, details, func(a answer, err error) {
 			answered = workqueue.Retry{Attempt: a.n, Delay: a.left, Same: a.same, GivenUp: a.givenUp}

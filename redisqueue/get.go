@@ -219,7 +219,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	q := s.q
 	switch {
 	case s.session.abandoned:
-		return // It comes again when the session has quit.
+		return // Another replica gets it when the session has quit.
 	case key.err != nil:
 		s.putLocked(aboutHeld(codeSetAside, key.handedOut))
 		q.reportLocked("A key cannot be decoded and was set aside", key.err)

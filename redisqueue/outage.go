@@ -101,7 +101,7 @@ type eviction struct {
 const evictionInterval = 30 * time.Second
 
 // checkEvictionLocked asks the servers, in the background, unless that was done a moment ago. That they may
-// evict keys is reported as an outage is, though the queue goes on.
+// evict keys is reported as an outage is, though the queue works.
 func (q *Queue[T]) checkEvictionLocked(now time.Time) {
 	e := &q.mu.eviction
 	if q.tool || e.asking || now.Sub(e.asked) < evictionInterval {

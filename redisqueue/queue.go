@@ -165,7 +165,7 @@ func (q *Queue[T]) unlock() {
 }
 
 // ErrNotSent is returned by ShutDownContext if operations in the buffer were dropped: their adds are lost,
-// and the keys of their Dones come again.
+// and their keys are handed out again.
 var ErrNotSent = errors.New("redisqueue: the server has not received everything")
 
 // ending is how far the shutdown of this replica has got: it is stopping; when no worker holds a key and the
@@ -183,7 +183,7 @@ type ending struct {
 // to the server. Workers finish the keys that they hold; until the last one is Done, leases are renewed and
 // adds accepted. The queue's goroutines end when the buffer is empty, when the server has not answered, or
 // has been full, for a lease, or when the program has closed the client. If the process ends before its
-// workers have finished, that is no crash: their keys come again as they were when the lease ends.
+// workers have finished, that is no crash: their keys are handed out again as they were when the lease ends.
 //
 // ShutDown does not wait for that, and may be called again. Before a process exits it should call
 // ShutDownContext, Settle or Flush. Stats counts the adds that were dropped.
@@ -305,7 +305,7 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 		}
 	}
 	for _, o := range unsent {
-		if o.code.isAdd() && !o.isAboutHeld() { // Without its answer a held key comes again.
+		if o.code.isAdd() && !o.isAboutHeld() { // Without its answer a held key is handed out again.
 			s.q.mu.totals.stats.Dropped++
 		}
 		if o.answer != nil {

@@ -24,7 +24,7 @@ const (
 	ListProcessing List = "processing" // in no order
 	ListQueued     List = "queued"     // the next one first
 	ListWaiting    List = "waiting"    // the next one that is due first
-	ListFailing    List = "failing"    // the one with the most failures first, in whatever state they are
+	ListFailing    List = "failing"    // the one with the most failures first, in any state
 	ListGivenUp    List = "givenup"    // the latest first
 	listStates     List = "states"     // the keys that are queued or processed, in no order
 )
@@ -178,7 +178,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	read := func(list List) []workqueue.KeySnapshot[T] {
 		return q.snapshotsOf(ctx, list, min(limit, maxSnapshot))
 	}
-	// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than
+	// In the order in which a key passes through them: one that moves meanwhile is seen twice rather than
 	// not at all.
 	snapshot.Failing, snapshot.Waiting = read(ListFailing), read(ListWaiting)
 	snapshot.Queued, snapshot.Processing = read(ListQueued), read(ListProcessing)

@@ -116,7 +116,7 @@ func (q *Queue[T]) countsLocked() (sum Counts) {
 	return sum
 }
 
-// Facts returns Info for people. It does not ask the server.
+// Facts returns Info for display. It does not ask the server.
 func (q *Queue[T]) Facts() []operate.Fact {
 	q.mu.Lock()
 	i, isLimited := q.infoLocked(), q.countsLocked().Limited

@@ -1,4 +1,4 @@
-// Package stablehash hashes keys such that all processes compute the same hash, whatever their version of
+// Package stablehash hashes keys such that all processes compute the same hash, with every version of
 // this library, their architecture and their endianness. Package sharding finds a key's slot by it, and
 // package worker a key's moment within a period. What it computes must never change.
 //

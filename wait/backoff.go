@@ -41,7 +41,7 @@ type Backoff struct {
 	Steps int
 
 	// Cap is an upper bound for the growing delay; none unless positive. The step that would exceed it sets
-	// Duration to Cap and Steps to zero. For Step that means Cap from then on; for ExponentialBackoff, that the
+	// Duration to Cap and Steps to zero. For Step that means Cap from there; for ExponentialBackoff, that the
 	// tries are used up (kubernetes/kubernetes#131122). To go on at Cap for as long as it takes, use
 	// DelayFunc().Until. The first delay is Duration, even if that is above Cap.
 	Cap time.Duration
@@ -79,7 +79,7 @@ func (b Backoff) DelayFunc() DelayFunc {
 
 // DelayWithReset is DelayFunc with a function that regularly goes back to the first delay: a call that comes
 // more than resetInterval after it last went back (or after the call of DelayWithReset) gets the first delay,
-// whatever the delays were. For a backoff that starts afresh only after a quiet time, see
+// no matter how long the delays were. For a backoff that starts afresh only after a quiet time, see
 // [NewExponentialBackoffManager]. If Factor is not positive, the function is that of DelayFunc. If
 // resetInterval is not positive, every delay is the first one, plus jitter.
 //

@@ -35,7 +35,7 @@
 //     its own, where apimachinery resets one timer that all its callers hold. The function that
 //     [Backoff.DelayWithReset] returns may always be shared, too.
 //   - A panic in a caller's function is neither caught nor logged. The loop stops its timer, and the panic
-//     goes on to the loop's caller.
+//     reaches the loop's caller.
 //   - No loop waits on [NeverStop], which is never closed anyway. So a loop that has it can run in a synctest
 //     bubble.
 //   - Where a loop is stopped by a value that was sent on the channel of [ContextForChannel], it returns

@@ -50,7 +50,7 @@ func (t *startedTimer) Next() {
 
 // Stop also takes out a tick that was not received, which not every clock's timer drops: a manager that
 // returns one timer again and again, as apimachinery's do, would give it to the next loop as the end of a
-// pause. If the tick was received, there is none, so Stop must not wait for it.
+// pause. If the tick was received already, Stop must not wait for it.
 func (t *startedTimer) Stop() {
 	if t.timer == nil {
 		return

@@ -23,7 +23,7 @@ const (
 	// NextRetry: the handler has failed, and the key is retried when the queue's limiter says, see also
 	// [RetryAfter]. A failure within the delay of the one before is the same one: count and delay stay.
 	NextRetry
-	// NextGiveUp: the handler has failed, and the key does not come again by itself: only if it is added.
+	// NextGiveUp: the handler has failed, and the key is not retried: it is handled again only if it is added.
 	NextGiveUp
 	// NextInterrupted: something has interrupted the handler. The key comes at once, as it came: failures are
 	// neither counted nor forgotten, and the queue's limiter is not called. Either an add of the key has ended
@@ -77,7 +77,7 @@ type Result[T comparable] struct {
 // Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil,
 // earlier failures are forgotten.
 type Requeue struct {
-	// After is when the key comes again: after this time, or at once unless it is positive. (In
+	// After is when the key is due: after this time, or at once unless it is positive. (In
 	// controller-runtime a time that is not positive means never.) If a key asks for itself at once more than
 	// five times in a row, it is slowed down: see [Call.AtOnce]. Any positive time is taken as it is.
 	After time.Duration
@@ -89,7 +89,7 @@ type Requeue struct {
 // RequeueAfter returns Requeue{After: d}.
 func RequeueAfter(d time.Duration) error { return Requeue{After: d} }
 
-// Error describes when the key comes again.
+// Error describes when the key is due.
 func (r Requeue) Error() string {
 	if r.Priority != nil {
 		return fmt.Sprintf("again after %v with priority %d", r.After, *r.Priority)
@@ -131,8 +131,8 @@ type retryAfterError struct {
 }
 
 // RetryAfter wraps an error so that its key is not retried before d by itself: for servers that say how long
-// to stay away. An event that adds the key brings it all the same. The call has failed and is counted, and
-// the key comes again after the longer of d and the limiter's delay. It returns nil if err is nil.
+// to stay away. An event that adds the key brings it before that. The call has failed and is counted, and
+// the key is retried after the longer of d and the limiter's delay. It returns nil if err is nil.
 //
 // errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay
 // away, this package does not look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.
@@ -156,7 +156,8 @@ func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }
 
-// Terminal wraps an error so that its key is given up: it comes again only if it is added. Of nil it is nil.
+// Terminal wraps an error so that its key is given up: it is handled again only if it is added. It returns
+// nil if err is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
@@ -166,8 +167,8 @@ func Terminal(err error) error {
 
 type fatalError struct{ wrapper }
 
-// Fatal wraps an error so that its key does not come again and Run ends, as after [Pool.Stop] of [Running]
-// whatever Options.Drain is, and returns it. It returns nil if err is nil.
+// Fatal wraps an error so that its key is given up and Run ends, as after [Pool.Stop] of [Running]
+// regardless of Options.Drain, and returns it. It returns nil if err is nil.
 func Fatal(err error) error {
 	if err == nil {
 		return nil
@@ -179,8 +180,8 @@ func Fatal(err error) error {
 type request struct {
 	next     Next
 	fatal    bool          // Run ends, too
-	after    time.Duration // of NextRequeue: when the key comes again; of NextRetry: not before
-	every    time.Duration // of NextRequeue: the period that decides when the key comes again, or 0
+	after    time.Duration // of NextRequeue: when the key is due; of NextRetry: not before
+	every    time.Duration // of NextRequeue: the period that decides when the key is due, or 0
 	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
 }
 

@@ -99,7 +99,7 @@ func (p *Pool[T]) startCall(w *worker[T], c *Tracked[T]) bool {
 		p.signal() // leftBehind may wait for w.
 		return false
 	}
-	delete(p.mu.refused, c.result.Key) // If it was refused, it has come all the same, by an earlier add.
+	delete(p.mu.refused, c.result.Key) // If it was refused, it has come nevertheless, by an earlier add.
 	p.tracker.start(c)
 	return true
 }

@@ -52,7 +52,7 @@ type anyCall interface {
 	read(err error) request
 }
 
-// callView is what a handler may read of its running call. It is zero if the call has ended, or is none.
+// callView is what a handler may read of its running call. It is zero without a call and after its end.
 type callView struct {
 	attempt, priority, atOnce int
 	hasPriority               bool
@@ -133,10 +133,10 @@ func (c Call) UntilAdded() context.Context {
 	return c.untilAdded(c.ctx)
 }
 
-// Hold makes the key wait after this call, whatever the handler returns: the key does not start again until
-// release is called or limit has passed, whichever is first. The worker is free meanwhile. After nil the key
-// comes only if somebody adds it; return RequeueAfter(0) if the key should come when the hold ends. A key
-// whose handler fails or panics is held as well.
+// Hold makes the key wait after this call, with every answer of the handler: the key does not start again
+// until release is called or limit has passed, whichever is first. The worker is free meanwhile. After nil
+// the key comes only if somebody adds it; return RequeueAfter(0) if the key should come when the hold ends. A
+// key whose handler fails or panics is held as well.
 //
 //	release := worker.CallOf(ctx).Hold("web is rolled out", 10*time.Minute)
 //	rollouts.Notify("web", release)
@@ -147,7 +147,7 @@ func (c Call) UntilAdded() context.Context {
 // also before the handler has returned and after the pool has ended. It calls the queue's Done.
 //
 // There is one hold a call. If Hold is called again, the hold lasts until each release was called or the
-// longest limit has passed, and shows the first reason: short text for display, of which 200 bytes are kept.
+// longest limit has passed, and shows the first reason: short text for display, cut to 200 bytes.
 // The package comment says what ends a hold early. Without a call, and after its end, Hold does nothing, and
 // release neither. Hold panics if limit is not positive.
 func (c Call) Hold(reason string, limit time.Duration) (release func()) {

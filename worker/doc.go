@@ -13,8 +13,8 @@
 // # What it promises
 //
 //   - The calls for a key do not overlap. After each one the queue's Done is called exactly once, and last.
-//   - A key that is added while its handler runs comes again, unless the queue was shut down before. A key
-//     whose handler fails is retried, later each time, until it is given up. The log, [Pool.Snapshot] and
+//   - A key that is added while its handler runs is handled again, unless the queue was shut down before. A
+//     key whose handler fails is retried, later each time, until it is given up. The log, [Pool.Snapshot] and
 //     [Pool.Left] have each failed key that is not.
 //   - A panic of the handler, or its [runtime.Goexit], fails its key alone, unless Options.CrashOnPanic is
 //     set. A panic of any other code, such as a hook, ends the program.
@@ -25,15 +25,15 @@
 // The handler's error decides. It may be wrapped or joined: [errors.As] looks for these, and the first row
 // that is found counts:
 //
-//	(the lease was lost)   another process may have the key: whatever is returned changes nothing
+//	(the lease was lost)   another process may have the key: no answer changes anything
 //	nil                    it is done: its failures are forgotten
 //	Fatal(err)             the key is given up: it is not retried. Run ends with err
 //	Terminal(err)          the key is given up
 //	RetryAfter(err, d)     a failure, but the key is not retried before d by itself
-//	RequeueAfter(d)        it comes again after d, earlier failures are forgotten; beside another error, as in
+//	RequeueAfter(d)        it is due again after d, earlier failures are forgotten; beside another error, as in
 //	                       errors.Join(err, RequeueAfter(d)), it is RetryAfter(err, d)
 //	Requeue{...}           the same, with another priority
-//	Every(period)          it comes again at its own moment of each period; beside another error that counts
+//	Every(period)          it is due again at its own moment of each period; beside another error that counts
 //	ErrAdded               it was interrupted, see below: it comes at once, nothing is counted or forgotten
 //	any other error        a failure: the key is retried when the queue's limiter says
 //
@@ -59,7 +59,7 @@
 //	select {
 //	case <-rolledOut:
 //	case <-worker.CallOf(ctx).UntilAdded().Done():
-//		return worker.ErrAdded // The key comes again at once. This is no failure.
+//		return worker.ErrAdded // The key is handled again at once. This is no failure.
 //	}
 //
 // Do not give that context to a write. The next call must look at the world anew: nothing is kept.

@@ -43,7 +43,7 @@ type Inspector struct {
 	Cancel  func(key any) bool
 	Forget  func(key any)
 	Release func(key any) bool
-	// Wedged is that of the pool.
+	// Wedged is the pool's method of that name.
 	Wedged func(limit time.Duration) error
 	// Pause and Resume are those of the pool. They are nil for a [Tracker], which starts no calls itself.
 	Pause  func(d time.Duration)

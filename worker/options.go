@@ -27,7 +27,7 @@ type Options[T comparable] struct {
 	Name string
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
-	// MaxRetries is how many times a failing key comes again before it is given up: at its failure
+	// MaxRetries is how many times a failing key is retried before it is given up: at its failure
 	// MaxRetries+1 in a row. Zero means [UnlimitedRetries]; see also [NoRetries]. The queue counts the
 	// failures: those in all processes that share it, and those in an earlier pool. (Lost leases have a
 	// budget of their own: see package redisqueue.) A call that the end of the pool or of its lease has
@@ -37,7 +37,7 @@ type Options[T comparable] struct {
 	// processes that share the queue. Zero means no limit. With MaxRetries, the first of the two counts.
 	RetryFor time.Duration
 
-	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.
+	// StartLimit bounds how many calls of the handler begin in a time, no matter what has added their keys.
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
 	// ordered. Keys that Drain All still starts wait for it, too. It may be changed at any time; that, and a
 	// shutdown of the queue, are noticed within a second. Its burst must be at least 1, unless its rate is
@@ -87,7 +87,7 @@ type Options[T comparable] struct {
 	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but Done
 	// has not been called yet (with a [Tracker]: within End). The context is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
-	// OnGiveUp is called before OnFinish for a key that has failed and does not come again.
+	// OnGiveUp is called before OnFinish for a key that has failed and is not retried.
 	OnGiveUp func(ctx context.Context, r Result[T])
 	// OnStuck is called once for a stuck call, with its context. It may still run when Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])

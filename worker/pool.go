@@ -244,7 +244,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 //	no hold is left                  the Dones of those keys have returned, too
 //	dones has not grown              w has asked the queue after all of these Dones, and it was empty
 //
-// That is enough: from then on this pool holds no key, and the queue takes no adds. (What others hold comes
+// That is enough: then this pool holds no key, and the queue takes no adds. (What others hold comes
 // to them.) And it happens: each Done after which no worker asks the queue by itself, that of a hold or of a
 // worker that leaves, wakes all idle workers, and so does the end of the last hold. After any other Done its
 // worker asks, and comes here when the queue is empty again; the last one to come finds the others idle.
@@ -315,7 +315,7 @@ func (p *Pool[T]) announce() {
 // WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on
 // hold, and Options.List has once succeeded. It does not wait for Options.Ready. It is for tests. It returns
 // ctx.Err() if ctx ends first, and an error if Run cannot begin, or has returned before List has succeeded or
-// with keys in the queue. A key that always comes again, as with [RequeueAfter], [Every] or Options.Resync,
+// with keys in the queue. A key that is always requeued, as with [RequeueAfter], [Every] or Options.Resync,
 // may never let it return.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.check(); err != nil {

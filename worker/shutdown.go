@@ -263,8 +263,8 @@ type Left[T comparable] struct {
 	// Over a [leasing.Answerer] they are also those of whose end the queue's server has not been told in time.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that came too late to be started, then those that were queued, in their order,
-	// and then those that were to come again at once after the shutdown: their handler has asked for that, or
-	// the end has interrupted it.
+	// and then those that were to be queued again at once after the shutdown: their handler has asked for that,
+	// or the end has interrupted it.
 	NotStarted []T `json:"not_started"`
 	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for
 	// their retry, which Run never awaits, and those that failed during the end. Keys that wait because of
@@ -323,7 +323,7 @@ func (p *Pool[T]) noteNotStarted(key T) {
 	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
 }
 
-// noteIfRefused is called when key was to come again at once: after the shutdown it does not.
+// noteIfRefused is called when key was to be queued again at once: after the shutdown it is not.
 func (p *Pool[T]) noteIfRefused(key T) {
 	if p.queue.ShuttingDown() {
 		p.locked(func() { p.mu.refused[key] = struct{}{} })

@@ -36,13 +36,13 @@ type Stats struct {
 	LongestRunning time.Duration `json:"longest_running_ns"`
 	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 
-	// Handled counts the calls of the handler that have ended, in whatever way.
+	// Handled counts the calls of the handler that have ended, in every way.
 	Handled uint64 `json:"handled"`
 	// Failed counts the calls that have failed, those that panicked or were the last one for a key included.
 	Failed uint64 `json:"failed"`
 	// Panicked counts the calls that panicked.
 	Panicked uint64 `json:"panicked"`
-	// TimedOut counts the calls that took HandlerTimeout or longer, whatever they returned.
+	// TimedOut counts the calls that took HandlerTimeout or longer, regardless of their answer.
 	TimedOut uint64 `json:"timed_out"`
 	// Requeued counts the calls that asked for their key again, by Requeue, RequeueAfter or Every.
 	Requeued uint64 `json:"requeued"`
@@ -59,10 +59,10 @@ type Stats struct {
 	Holds       uint64 `json:"holds"`
 	Held        int    `json:"held"`
 	HeldToLimit uint64 `json:"held_to_limit"`
-	// GivenUp counts the calls that failed and whose key did not come again.
+	// GivenUp counts the calls that failed and whose key was not retried.
 	GivenUp uint64 `json:"given_up"`
 
-	// Failing is the number of keys whose last call has failed and that are to come again. A key that was
+	// Failing is the number of keys whose last call has failed and that are to be retried. A key that was
 	// removed from the queue, or that somebody else has handled, counts until the tracker looks at it: within
 	// about a minute, or later if a server must be asked about very many.
 	Failing int `json:"failing"`
@@ -153,7 +153,7 @@ func (s Stats) Plus(t Stats) Stats {
 	return s
 }
 
-// endOfPauses returns when the last pause of s and t ends: zero if one has no end, or there is none.
+// endOfPauses returns when the last pause of s and t ends: zero if one has no end, or neither is paused.
 func endOfPauses(s, t Stats) time.Time {
 	switch {
 	case !s.Paused:

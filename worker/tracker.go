@@ -61,7 +61,7 @@ type Tracker[T comparable] struct {
 	readStats func() Stats // returns Stats without OldestUnanswered: Pool.readStats or ownStats
 
 	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
-	sweeping  atomic.Bool  // a sweep goes on
+	sweeping  atomic.Bool  // a sweep is running
 	sweepSkip int          // how many keys the next sweep skips. Only the goroutine of a sweep uses it.
 	sweeps    sync.WaitGroup
 
@@ -73,8 +73,8 @@ type Tracker[T comparable] struct {
 		mostRunning int // how many calls have run at once, at most
 		records     records[T]
 		holds       holds[T]
-		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key goes on
-		// hold counts twice.) nextDone is closed when that of a hold does, or a worker leaves.
+		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key is
+		// put on hold counts twice.) nextDone is closed when that of a hold does, or a worker leaves.
 		dones    uint64
 		nextDone chan struct{}
 		// counted has the numbers that only grow, and those of the last list: callStats adds the others.
@@ -174,7 +174,7 @@ func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 func (c *Tracked[T]) Context() context.Context { return c.ctx }
 
 // Interrupted reports whether a context of [Call.UntilAdded] has ended because the key was added again. If
-// not, and End returns NextInterrupted all the same, perhaps no add brings the key.
+// not, but End returns NextInterrupted, perhaps no add brings the key.
 func (c *Tracked[T]) Interrupted() bool {
 	c.tracker.mu.Lock()
 	defer c.tracker.mu.Unlock()
@@ -209,7 +209,7 @@ func (t *Tracker[T]) start(c *Tracked[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, rec := t.mu.records.find(c.result.Key); rec != nil && !c.changeSince.IsZero() {
-		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // An unanswered change goes on.
+		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // An unanswered change continues.
 	}
 	c.index = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)

@@ -1,7 +1,7 @@
 // Package workqueuetest tests whether a work queue keeps the contract of [github.com/keyedqueue/workqueue]: a
 // key is queued once, in order, is held by one worker at a time, and is never lost; a shutdown and a drain
-// wait for what they should; no delay ends early; and an idle queue costs nothing. (Whether a handler bears
-// what that contract allows, package [github.com/keyedqueue/workqueue/handlertest] tests.)
+// wait for what they should; no delay ends early; and an idle queue costs nothing. (Whether a handler
+// survives what that contract allows, package [github.com/keyedqueue/workqueue/handlertest] tests.)
 //
 // # Use
 //

@@ -23,7 +23,7 @@ package workqueuetest
 //	wait 3       that many workers wait in Get, and as many in GetContext; each gets the first key that is
 //	             left for it
 //	pass 5s      time passes, and nothing comes until the last nanosecond
-//	jump 5s      time passes at once, whatever comes meanwhile; if it is negative, the clock is set back
+//	jump 5s      time passes at once, even if keys come due meanwhile; if it is negative, the clock is set back
 //	sleep 5s     real time passes, but none on the clock of the queue
 //	shutdown     ShutDown
 //	end          a method that shuts down: the script is tried with each. Drains must wait as long as a key

@@ -45,8 +45,8 @@ type Suite struct {
 	PartialStats bool
 	// OneEntry declares that the queue has one entry per key: of all adds since the key was handed out, the one
 	// with the earliest time counts. An Add of a waiting key then cancels its delay, and AddAfter does nothing
-	// for a key that is queued or will be queued by Done. In a queue without OneEntry the delay goes on, and the
-	// key comes again at its time.
+	// for a key that is queued or will be queued by Done. In a queue without OneEntry the delay continues, and
+	// the key is queued again at its time.
 	OneEntry bool
 	// MergesRetries declares that AddRateLimited need not ask the limiter if the key waits already. The key
 	// comes after the limiter's first answer or an earlier one.

@@ -9,7 +9,7 @@ import (
 )
 
 // Wraps fails t unless wrapper, which was made of inner, has each interface of package workqueue's contract
-// that inner has. Every wrapper is an [workqueue.Extended], whatever inner is, and one with a limiter an
+// that inner has. Every wrapper is a [workqueue.Extended] over any inner queue, and one with a limiter an
 // [workqueue.ExtendedRateLimiting].
 func Wraps[T comparable](t testing.TB, wrapper, inner workqueue.TypedInterface[T]) {
 	t.Helper()

@@ -77,7 +77,7 @@ type wait struct {
 	place   *list.Element
 }
 
-// Watch returns a Cache for the objects of an informer of client-go. The kind is a name for people. A key is
+// Watch returns a Cache for the objects of an informer of client-go. The kind is a name for display. A key is
 // held for no longer than limit: an object that the cache never shows, because it has a selector or its watch
 // is broken, costs that. It returns an error if limit is not positive, or the informer refuses the event
 // handler.

@@ -114,7 +114,7 @@ func (s *syncer) open(args []string) (err error) {
 
 // run works until all is equal (with -once), until ctx ends, or until SOURCE or DEST disappears.
 func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
-	// A path that fails comes again after 20 ms, 40 ms, 80 ms and so on, and holds up no other.
+	// A path that fails is retried after 20 ms, 40 ms, 80 ms and so on, and holds up no other.
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](20*time.Millisecond, 30*time.Second)
 	s.queue = workqueue.NewTypedRateLimitingQueue(limiter)
 	stats := s.queue.(workqueue.Extended[string]).Stats
@@ -266,7 +266,7 @@ const settleTime = 100 * time.Millisecond
 var errChanging = errors.New("it is still being written")
 
 // sync is the handler. What it returns decides what becomes of the key: nil, it is equal; RequeueAfter, it is
-// too early; Fatal, the program ends; any other error, the limiter says when it comes again.
+// too early; Fatal, the program ends; any other error, the limiter says when it is retried.
 func (s *syncer) sync(ctx context.Context, key string) error {
 	from, err1 := look(s.src, key)
 	to, err2 := look(s.dst, key)

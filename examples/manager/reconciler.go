@@ -40,7 +40,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			return err == nil && isRolledOut(&now), err
 		})
 	if err != nil {
-		// If the request was added again, that is no failure, and it comes again at once.
+		// If the request was added again, that is no failure, and it is reconciled again at once.
 		return reconcile.Result{}, fmt.Errorf("waiting for the rollout: %w", err)
 	}
 	logger.Info("Rolled out")

@@ -124,7 +124,7 @@ func (c *controller) secretChanged(old, s *corev1.Secret) {
 func secretOf(d *appsv1.Deployment) string { return d.Spec.Template.Annotations["example.com/secret"] }
 
 // handle waits until the Deployment is what its spec and its Secret ask for. It waits no longer if one of
-// them changes: then the key comes again at once, and the wait begins anew, for something else.
+// them changes: then the key is handled again at once, and the wait begins anew, for something else.
 func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 	d, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {

@@ -167,7 +167,7 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 	case err == nil:
 		c.logger.Info("Wrote the checksum", "configmap", key.String(), "fence", fence)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // It has changed since, and comes again with that change.
+		return nil // It has changed since, and that change adds it again.
 	}
 	return err
 }

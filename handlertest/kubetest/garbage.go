@@ -34,7 +34,7 @@ func (c *Cluster) collectLater() {
 	}
 }
 
-// garbage returns the objects that have owners, none of which exists, and those that are being deleted and
+// garbage returns the objects whose owners all do not exist, and those that are being deleted and
 // whose dependents the collector orphans or deletes first.
 func (c *Cluster) garbage() (garbage []change) {
 	for _, kind := range c.kinds() {

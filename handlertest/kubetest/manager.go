@@ -85,7 +85,7 @@ func (m *Manager) start() error {
 	return nil
 }
 
-// Add adds a controller of requests, of which there must be one, or something else that runs beside it.
+// Add adds the controller of requests, exactly one, or something else that runs beside it.
 func (m *Manager) Add(r manager.Runnable) error {
 	c, ok := r.(controller.Controller)
 	switch {

@@ -17,7 +17,7 @@ import (
 // Scenario is what is tested. See package [github.com/keyedqueue/workqueue/handlertest].
 type Scenario = handlertest.Scenario[reconcile.Request]
 
-// Converges tests that a reconciler reaches the same outcome whatever happens in between. See
+// Converges tests that a reconciler reaches the same outcome under every disturbance. See
 // [github.com/keyedqueue/workqueue/handlertest.Converges].
 func Converges(t *testing.T, scenario func(s *Scenario)) {
 	t.Helper()

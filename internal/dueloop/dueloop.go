@@ -75,7 +75,7 @@ func (l *Loop) zero() time.Time {
 // Time returns t as the clock shows it.
 func (l *Loop) Time(t time.Duration) time.Time { return l.zero().Add(t) }
 
-// TendLocked starts the goroutine if a key waits and there is none. The first key is due at next, which is
+// TendLocked starts the goroutine if a key waits and it does not run. The first key is due at next, which is
 // Never if no key waits. TendLocked reports whether to wake the goroutine, which sleeps beyond next.
 func (l *Loop) TendLocked(next time.Duration) (wake bool) {
 	switch {
@@ -89,7 +89,7 @@ func (l *Loop) TendLocked(next time.Duration) (wake bool) {
 	return false
 }
 
-// PlanLocked is called by moveDue when it has looked at the keys, the first of which is due at next. It
+// PlanLocked is called by moveDue when it has looked at the keys: the first is due at next. It
 // returns until when the goroutine sleeps, and false if next is Never: then the goroutine ends.
 func (l *Loop) PlanLocked(now, next time.Duration) (until time.Duration, ok bool) {
 	l.running = next != Never

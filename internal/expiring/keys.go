@@ -27,7 +27,7 @@ type Keys[T comparable, V any] struct {
 	Table keytable.Table[T, V]
 	Order slotheap.Heap
 	// readAt is the clock's last reading, zero before the first. Now is by how much the readings have advanced,
-	// at most Horizon. It does not go back with the clock, and goes on from where it was.
+	// at most Horizon. It does not go back with the clock, and continues from where it was.
 	readAt  time.Time
 	wasRead bool
 	Now     time.Duration

@@ -42,7 +42,7 @@ type (
 	}
 )
 
-// endsRetries reports whether f gives the key up, as its n-th failure in a row, the first of which was so
+// endsRetries reports whether f gives the key up, as its n-th failure in a row, the first so
 // long ago.
 func (f Failure) endsRetries(n int, ago time.Duration) bool {
 	return f.Terminal || f.MaxRetries != 0 && n > f.MaxRetries || f.RetryFor > 0 && ago > f.RetryFor

@@ -1,5 +1,5 @@
 // Package gate is the lock of a queue, and everything that waits for the queue: getters that sleep until
-// there is a key, and drains that wait until there is none.
+// there is a key, and drains that wait until no key is left.
 package gate
 
 import (

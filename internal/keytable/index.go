@@ -115,7 +115,7 @@ func (g *bucket) match(h Hash) uint64 {
 // placeOf returns the lowest place of a set that is not empty.
 func placeOf(set uint64) int { return bits.TrailingZeros64(set) / 8 }
 
-// put gives s, whose key has hash h, a place, and returns false if there is none.
+// put gives s, whose key has hash h, a place, and returns false if it is full.
 func (g *bucket) put(h Hash, s Slot) bool {
 	free := ^g.tags & highBits
 	if free == 0 {

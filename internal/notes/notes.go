@@ -99,7 +99,7 @@ func (n *Notes[C]) Done(s keytable.Slot) bool {
 	return n.tidy(s)
 }
 
-// Canceled notes that the key at s, which is held, does not come again.
+// Canceled notes that the held key at s is not to be queued again.
 func (n *Notes[C]) Canceled(s keytable.Slot) {
 	if k := n.bySlot[s]; k != nil {
 		k.next = nil

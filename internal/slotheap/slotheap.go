@@ -122,7 +122,7 @@ func (h *Heap) up(p position, e Entry) {
 	h.set(p, e)
 }
 
-// down puts e into p or, as long as a child is before e, moves the first child up and goes on below.
+// down puts e into p or, as long as a child is before e, moves the first child up and continues below.
 func (h *Heap) down(p position, e Entry) {
 	for end := h.end(); p.children() < end; {
 		children := h.family(p.children())

@@ -59,7 +59,7 @@ var (
 // command is one call of the program.
 type command struct {
 	out   *bufio.Writer
-	notes []string // for people, behind the answer
+	notes []string // remarks behind the answer
 	// onTerminal reports that out is one, and that its user has not asked for no colors.
 	onTerminal bool
 
