@@ -359,8 +359,7 @@ func TestLimitersRefuseBadKeys(t *testing.T) {
 			return workqueue.NewTypedItemExponentialFailureRateLimiter[any](1, 2)
 		},
 		"fast slow": func() workqueue.TypedRateLimiter[any] {
-			return workqueue.NewTypedItemFastSlowRateLimiter[any](
-				1, 2, 3)
+			return workqueue.NewTypedItemFastSlowRateLimiter[any](1, 2, 3)
 		},
 		"backoff": func() workqueue.TypedRateLimiter[any] {
 			return workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[any]{})

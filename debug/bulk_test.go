@@ -134,8 +134,7 @@ func many(h *debug.Handler, n int, q workqueue.Inspector) {
 			}
 		},
 		SnapshotKey: func(any) worker.KeySnapshot[any] {
-			return worker.KeySnapshot[any]{Failing: new(
-				worker.FailedKey[any])}
+			return worker.KeySnapshot[any]{Failing: new(worker.FailedKey[any])}
 		},
 	}))
 }

@@ -80,15 +80,14 @@ func (s *search) find() string {
 		s.known[a]++
 	}
 	if first.failed != nil {
-		return fmt.Sprintf("handlertest: the scenario fails undisturbed: %s\n\n%s", first.failed.text,
-			storyOf(first.story))
+		return fmt.Sprintf("handlertest: the scenario fails undisturbed: %s\n\n%s",
+			first.failed.text, storyOf(first.story))
 	}
 	s.undisturbed = first
 	if second := s.under(newDecider(schedule{}, 0), false); second.failed != nil {
 		return fmt.Sprintf("handlertest: two undisturbed runs differ: the measure, the scenario or the handler "+
 			"depends on something else, such as random numbers, the order of a map, or what an earlier run has "+
-			"left\n%s",
-			second.failed.text)
+			"left\n%s", second.failed.text)
 	}
 	if text := os.Getenv(scheduleVariable); text != "" {
 		return s.only(text)
@@ -143,8 +142,7 @@ func oneByOne(first result) []schedule {
 		}
 	}
 	slices.SortStableFunc(failing, func(a, b schedule) int {
-		return cmp.Compare(a.sites()[0].n,
-			b.sites()[0].n)
+		return cmp.Compare(a.sites()[0].n, b.sites()[0].n)
 	})
 	var all []schedule
 	for i := range max(len(crashing), len(failing), len(meanwhile)) {

@@ -140,8 +140,7 @@ func (s *sim) next() (*event, time.Duration) {
 		return nil, -1
 	}
 	e := slices.MinFunc(s.events, func(a, b *event) int {
-		return cmp.Or(a.at.Compare(b.at),
-			cmp.Compare(a.label, b.label))
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.label, b.label))
 	})
 	if d := time.Until(e.at); d > 0 {
 		return nil, d

@@ -93,8 +93,7 @@ func TestRegistration(t *testing.T) {
 	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{}) }, "prom: ",
 		"already", "Namespace")
 	testkit.WantPanic(t, "NewProvider", func() {
-		prom.NewProvider(registry,
-			prom.Options{ControllerRuntime: true})
+		prom.NewProvider(registry, prom.Options{ControllerRuntime: true})
 	}, "prom: ", "label names")
 	prom.NewProvider(registry, prom.Options{ConstLabels: prometheus.Labels{"x": "1"}, Namespace: "other"})
 

@@ -144,7 +144,6 @@ func TestFor(t *testing.T) {
 		"work_duration_seconds": 1, "work_duration_seconds_sum": 5,
 	})
 	testkit.WantPanic(t, "For", func() {
-		prom.For[theirGauge, resetter, theirHistogram,
-			theirSettable](b.provider)
+		prom.For[theirGauge, resetter, theirHistogram, theirSettable](b.provider)
 	}, "prom: ", "resetter")
 }

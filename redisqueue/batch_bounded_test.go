@@ -256,13 +256,11 @@ func TestBoundedLists(t *testing.T) {
 	flush(t, q)
 	names, future := q.shards[0].names.shard, time.Now().Add(time.Hour).UnixMicro()
 	fill(t, s.client(), many, func(key string, i int) []any {
-		return []any{"ZADD", names[3],
-			future + int64(i), key}
+		return []any{"ZADD", names[3], future + int64(i), key}
 	})
 	fill(t, s.client(), many, func(key string, i int) []any { return []any{"ZADD", names[2], i, key} })
 	fill(t, s.client(), many, func(key string, i int) []any {
-		return []any{"HSET", names[1], key,
-			fmt.Sprintf("%016d", 1)}
+		return []any{"HSET", names[1], key, fmt.Sprintf("%016d", 1)}
 	})
 	meter.check("set-up")
 	for _, list := range []List{ListWaiting, ListQueued} {

@@ -133,8 +133,7 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 	workqueuetest.Suite{
 		New: build,
 		Check: func(q workqueue.TypedInterface[string]) error {
-			return checkInvariants(client,
-				q.(nameless).Queue)
+			return checkInvariants(client, q.(nameless).Queue)
 		},
 		IgnoresClock: true,
 		NoMetrics:    true,

@@ -93,8 +93,7 @@ func TestBackoffKeepsItsOwnersValue(t *testing.T) {
 	timer.C()
 	timer.Stop()
 	if err := wait.ExponentialBackoff(owned, func() (bool, error) {
-		return false,
-			nil
+		return false, nil
 	}); !wait.Interrupted(err) {
 		t.Errorf("ExponentialBackoff: %v", err)
 	}

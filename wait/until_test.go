@@ -58,8 +58,7 @@ func untils(sliding bool) map[string]func(ctx context.Context, f func()) {
 			wait.JitterUntilWithContext(ctx, withContext(f), period, 0, sliding)
 		},
 		"BackoffUntil": func(ctx context.Context, f func()) {
-			wait.BackoffUntil(f, manager(), sliding,
-				ctx.Done())
+			wait.BackoffUntil(f, manager(), sliding, ctx.Done())
 		},
 		"BackoffUntilWithContext": func(ctx context.Context, f func()) {
 			wait.BackoffUntilWithContext(ctx, withContext(f), manager(), sliding)
@@ -68,8 +67,7 @@ func untils(sliding bool) map[string]func(ctx context.Context, f func()) {
 	if sliding {
 		all["Until"] = func(ctx context.Context, f func()) { wait.Until(f, period, ctx.Done()) }
 		all["UntilWithContext"] = func(ctx context.Context, f func()) {
-			wait.UntilWithContext(ctx,
-				withContext(f), period)
+			wait.UntilWithContext(ctx, withContext(f), period)
 		}
 	} else {
 		all["NonSlidingUntil"] = func(ctx context.Context, f func()) { wait.NonSlidingUntil(f, period, ctx.Done()) }

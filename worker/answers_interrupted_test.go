@@ -44,8 +44,7 @@ func TestInterrupted(t *testing.T) {
 			want: worker.NextInterrupted},
 		{name: "its error", answer: wrapped, want: worker.NextInterrupted},
 		{name: "its error, joined", answer: func(_, until context.Context) error {
-			return errors.Join(errBroken,
-				until.Err())
+			return errors.Join(errBroken, until.Err())
 		}, want: worker.NextInterrupted},
 		{name: "its error, but the handler's context has ended too", cancel: true, answer: wrapped,
 			want: worker.NextRetry},
@@ -155,8 +154,7 @@ func TestNotInterrupted(t *testing.T) {
 			}
 			return nil
 		}, options{OnFinish: func(_ context.Context, r outcome) {
-			results = append(results,
-				fmt.Sprint(r.Attempt, " ", r.Next))
+			results = append(results, fmt.Sprint(r.Attempt, " ", r.Next))
 		}})
 		q.Add("a")
 		r := run(t, p)

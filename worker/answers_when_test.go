@@ -182,8 +182,7 @@ func TestRetryAfter(t *testing.T) {
 	for name, retryAfter := range map[string]func(error, time.Duration) error{
 		"RetryAfter": worker.RetryAfter, "joined": joined,
 		"wrapped": func(err error, d time.Duration) error {
-			return fmt.Errorf("list: %w",
-				worker.RetryAfter(err, d))
+			return fmt.Errorf("list: %w", worker.RetryAfter(err, d))
 		},
 	} {
 		for kind, newQueue := range map[string]func() stringQueue{

@@ -40,8 +40,7 @@ func TestCauses(t *testing.T) {
 		}, options{
 			Logger: logger, StuckAfter: 50 * time.Millisecond,
 			OnFinish: func(ctx context.Context, r outcome) {
-				hooks = append(hooks,
-					worker.CallOf(ctx).Causes().String())
+				hooks = append(hooks, worker.CallOf(ctx).Causes().String())
 			},
 		}))
 		r.after(time.Minute)

@@ -59,8 +59,7 @@ func TestLease(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var j journal
 			q := leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), &j, func(cancel context.CancelCauseFunc) {
-				time.AfterFunc(time.Second,
-					func() { cancel(errLeaseLost) })
+				time.AfterFunc(time.Second, func() { cancel(errLeaseLost) })
 			}}
 			r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 				if got := ctx.Value(leaseOf{}); got != key {

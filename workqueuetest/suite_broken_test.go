@@ -401,8 +401,7 @@ var broken = []brokenQueue{
 		}},
 	{name: "knows keys by their looks", caught: []string{"KeysOfManyTypes"},
 		newAny: func(c Config[any]) workqueue.TypedInterface[any] {
-			return looks{soundAny(c),
-				make(map[string]bool)}
+			return looks{soundAny(c), make(map[string]bool)}
 		}},
 	{name: "grows", caught: []string{"IdleQueueIsGarbage", "MemoryIsGivenBack"},
 		bug: func(q *hooked, _ Config[string]) {

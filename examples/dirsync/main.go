@@ -121,8 +121,7 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	options := worker.Options[string]{
 		Workers: 4, MaxRetries: 8, Drain: worker.All, CancelGrace: math.MaxInt64, // A copy ends with its context.
 		OnGiveUp: func(_ context.Context, r worker.Result[string]) {
-			s.log.Printf("gave up on %q: %v", r.Key,
-				r.Err)
+			s.log.Printf("gave up on %q: %v", r.Key, r.Err)
 		},
 	}
 	if s.once {
@@ -181,8 +180,8 @@ func (s *syncer) waitUntilIdle(ctx context.Context, stats func() workqueue.Stats
 	for n := 0; ; n++ {
 		q := stats()
 		if terminal && n%10 == 0 {
-			fmt.Fprintf(stderr, "%d seen, %d queued, %d copied, %d removed\x1b[K\r", s.seen.Load(), q.Queued,
-				s.copied.Load(), s.removed.Load())
+			fmt.Fprintf(stderr, "%d seen, %d queued, %d copied, %d removed\x1b[K\r",
+				s.seen.Load(), q.Queued, s.copied.Load(), s.removed.Load())
 		}
 		if q.Queued+q.Processing+q.Waiting == 0 {
 			return true
@@ -244,8 +243,8 @@ func (s *syncer) alive() error {
 		then, err1 := dir.Stat(".")
 		now, err2 := os.Lstat(dir.Name())
 		if err1 != nil || err2 != nil || !os.SameFile(then, now) {
-			return worker.Fatal(
-				fmt.Errorf("%q is no longer the directory it was at the start; put it back and start again", dir.Name()))
+			return worker.Fatal(fmt.Errorf("%q is no longer the directory it was at the start; put it back and start again",
+				dir.Name()))
 		}
 	}
 	return nil

@@ -193,8 +193,7 @@ func TestSourceDisappears(t *testing.T) {
 	d.do(os.Rename(d.src, d.src+" away"), os.Mkdir(d.src, 0o755))
 	d.write(d.src+" away", "new", "1")
 	d.eventually("noticed", func() bool {
-		return strings.Contains(d.stderr.String(),
-			"is no longer the directory")
+		return strings.Contains(d.stderr.String(), "is no longer the directory")
 	})
 	stop(1, "put it back and start again")
 	_, err := os.Stat(filepath.Join(d.dst, "file"))

@@ -50,8 +50,8 @@ type controller struct {
 
 // handle creates a ConfigMap if the cache shows none.
 func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
-	shown,
-		err := c.configMaps.ConfigMaps(key.Namespace).List(labels.SelectorFromSet(labels.Set{"for": key.Name}))
+	ofKey := labels.SelectorFromSet(labels.Set{"for": key.Name})
+	shown, err := c.configMaps.ConfigMaps(key.Namespace).List(ofKey)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 		fmt.Fprintf(c.out, "%s: the cache shows %d, nothing to do\n", key, len(shown))
 		return nil
 	}
-	created, err := c.client.CoreV1().ConfigMaps(key.Namespace).Create(ctx, c.newConfigMap(key),
-		metav1.CreateOptions{})
+	configMaps := c.client.CoreV1().ConfigMaps(key.Namespace)
+	created, err := configMaps.Create(ctx, c.newConfigMap(key), metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}

@@ -49,8 +49,7 @@ func watch(ctx context.Context, client kubernetes.Interface, stdout, stderr io.W
 	_, deploymentsErr := deployments.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { c.deploymentChanged(nil, object.(*appsv1.Deployment)) },
 		UpdateFunc: func(old, object any) {
-			c.deploymentChanged(old.(*appsv1.Deployment),
-				object.(*appsv1.Deployment))
+			c.deploymentChanged(old.(*appsv1.Deployment), object.(*appsv1.Deployment))
 		},
 		// There is nothing to wait for any more: the handler finds out by itself.
 		DeleteFunc: func(object any) {
@@ -112,10 +111,10 @@ func (c *controller) secretChanged(old, s *corev1.Secret) {
 	if err != nil {
 		return // Never, from a cache.
 	}
+	why := workqueue.Cause{Reason: fmt.Sprintf("Secret %s changed", cache.MetaObjectToName(s))}
 	for _, d := range deployments {
 		if secretOf(d) == s.Name {
-			c.add(cache.MetaObjectToName(d), workqueue.Cause{Reason: fmt.Sprintf("Secret %s changed",
-				cache.MetaObjectToName(s))})
+			c.add(cache.MetaObjectToName(d), why)
 		}
 	}
 }

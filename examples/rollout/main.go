@@ -99,14 +99,18 @@ func deployment(version int, generation int64, newReplicas int32) *appsv1.Deploy
 		},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(3)),
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"example.com/secret": "db"}}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"example.com/secret": "db"}},
+			},
 		},
-		Status: appsv1.DeploymentStatus{ObservedGeneration: generation, UpdatedReplicas: newReplicas,
-			ReadyReplicas: newReplicas},
+		Status: appsv1.DeploymentStatus{
+			ObservedGeneration: generation, UpdatedReplicas: newReplicas, ReadyReplicas: newReplicas,
+		},
 	}
 }
 
 func secret(version int) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db",
-		ResourceVersion: strconv.Itoa(version)}}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "db", ResourceVersion: strconv.Itoa(version),
+	}}
 }

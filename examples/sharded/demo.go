@@ -92,8 +92,7 @@ func demo(ctx context.Context, out io.Writer, live bool) (err error) {
 		do   func() error
 	}{
 		{"a, b and c join", func() error {
-			return errors.Join(c.join(ctx, r[0]), c.join(ctx, r[1]),
-				c.join(ctx, r[2]))
+			return errors.Join(c.join(ctx, r[0]), c.join(ctx, r[1]), c.join(ctx, r[2]))
 		}},
 		{"d joins", func() error { return c.join(ctx, r[3]) }},
 		{"b leaves", func() error { return r[1].end(false) }},

@@ -134,8 +134,7 @@ func services(nodesChange, release bool) func(s *handlertest.Scenario[string]) {
 			// Recorders of events have goroutines of their own. If their writes were steps, what is a crash's number
 			// would depend on the scheduler of Go.
 			client.AddReactor("*", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true,
-					&corev1.Event{}, nil
+				return true, &corev1.Event{}, nil
 			})
 			cluster.Attach(&client.Fake, p)
 			factory := informers.NewSharedInformerFactory(client, 0)

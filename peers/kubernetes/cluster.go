@@ -92,8 +92,7 @@ func (c *cluster) startEtcd(ctx context.Context) error {
 		return err
 	}
 	return c.etcd.await(ctx, time.Minute, func(ctx context.Context) error {
-		return answers(ctx,
-			http.DefaultClient, c.etcdURL+"/health")
+		return answers(ctx, http.DefaultClient, c.etcdURL+"/health")
 	})
 }
 
@@ -115,8 +114,7 @@ func (c *cluster) startServer(ctx context.Context, v variant) (err error) {
 		return err
 	}
 	return c.server.await(ctx, 3*time.Minute, func(ctx context.Context) error {
-		return answers(ctx, client,
-			c.serverURL+"/readyz")
+		return answers(ctx, client, c.serverURL+"/readyz")
 	})
 }
 

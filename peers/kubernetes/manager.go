@@ -58,8 +58,7 @@ func manager(ctx context.Context, args []string) error {
 	}
 	r := &reconciler{client: mgr.GetClient()}
 	inputs := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return strings.HasPrefix(o.GetName(),
-			inputPrefix)
+		return strings.HasPrefix(o.GetName(), inputPrefix)
 	})
 	err = ctrl.NewControllerManagedBy(mgr).
 		For(&corev1.ConfigMap{}, builder.WithPredicates(inputs)).

@@ -60,8 +60,7 @@ func tests(ctx context.Context, args []string) error {
 		return nil
 	}
 	if slices.ContainsFunc(chosen, func(p testPackage) bool {
-		return strings.HasPrefix(p.path,
-			controllerRuntime)
+		return strings.HasPrefix(p.path, controllerRuntime)
 	}) {
 		if err := prepareEnvtest(ctx); err != nil {
 			return err

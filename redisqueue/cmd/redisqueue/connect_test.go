@@ -233,8 +233,7 @@ func TestCluster(t *testing.T) {
 		eventually(t, func() error {
 			known, err := node.client.ClusterNodes(ctx).Result()
 			if err == nil && slices.ContainsFunc(nodes, func(n *redisServer) bool {
-				return strings.Contains(known,
-					n.addr+"@")
+				return strings.Contains(known, n.addr+"@")
 			}) {
 				err = errors.New("it has not heard of the proxies")
 			}
