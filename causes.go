@@ -17,9 +17,9 @@ type Cause struct {
 	Reason string `json:"reason,omitempty"`
 	// TraceParent is the span in which it happened: a W3C traceparent of at most 64 bytes, or empty.
 	TraceParent string `json:"traceparent,omitempty"`
-	// Quiet makes the add one that does not interrupt the handler that holds the key: it does not close the
+	// Quiet makes an add that does not interrupt the handler that holds the key: it does not close the
 	// channel of AddedAgain. The key is queued again nevertheless. Every other add interrupts, no matter which
-	// quiet ones came before: also one without a cause, and one that comes due.
+	// quiet ones came before, even an add without a cause, or a delayed add that comes due.
 	Quiet bool `json:"quiet,omitempty"`
 	// Time is when the key was added. The queue sets it if it is zero.
 	Time time.Time `json:"time,omitzero"`

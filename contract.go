@@ -23,8 +23,8 @@ var ErrShutDown = errors.New("workqueue: queue is shut down")
 //
 //	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
 //
-// A queue of yours implements it by embedding an Extended, of which it overrides what it changes. One that
-// has a Get of its own needs a GetContext and a Next, too.
+// A queue of yours implements it by embedding an Extended, and overrides what it changes. With a Get of its
+// own it also needs a GetContext and a Next.
 type Extended[T comparable] interface {
 	TypedInterface[T]
 	// mustEmbed keeps types that embed nothing of this package from implementing the interface.
@@ -45,7 +45,7 @@ type Extended[T comparable] interface {
 	// is dropped. Before shutdown, and in a queue that processes share, it changes nothing and returns nil.
 	DropQueued() []T
 
-	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
+	// AddCause is Add that says why. When adds are merged, so are their causes: see Causes.
 	AddCause(key T, cause Cause)
 	// Causes returns why key was added: of a held key until its hand-out, of a queued key so far. (A queue on a
 	// server knows it of held keys alone.) Done forgets it.
@@ -54,8 +54,8 @@ type Extended[T comparable] interface {
 	// or because its time has come, and closed already if that has happened since the hand-out. Adds with a
 	// Quiet cause do not count, nor any after Done. It is nil if no worker holds the key.
 	AddedAgain(key T) <-chan struct{}
-	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out,
-	// whatever was added since. It is zero for other keys, without metrics, and if the queue does not know.
+	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out;
+	// later adds do not count. It is zero for other keys, without metrics, and if the queue does not know.
 	AddedAt(key T) time.Time
 
 	// Stats returns the queue's numbers. It asks no server, and its cost does not grow with the number of keys.

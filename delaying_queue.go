@@ -314,7 +314,7 @@ func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// copyWaiting returns up to limit of the keys that wait, the one that is due first first.
+// copyWaiting returns up to limit of the keys that wait, in the order in which they come due.
 func (d *delays[T]) copyWaiting(limit int) (keys []KeySnapshot[T]) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// dueHeap has keys that wait for their time, each at most once: the one that is due first is on top. Keys
+// dueHeap has keys that wait for their time, each at most once, the next due on top. Keys
 // that are due at the same time come out in the order in which they were put in. Times are those of a
 // [dueloop.Loop].
 //

@@ -47,7 +47,7 @@ type Inspector struct {
 	Facts func() []operate.Fact
 }
 
-// InspectorProvider is a [StatsProvider] that looks at keys, too.
+// InspectorProvider is a [StatsProvider] that also looks at keys.
 type InspectorProvider interface {
 	StatsProvider
 	// InspectQueue is called once for each queue that is made with that name, with its outermost layer. What

@@ -11,7 +11,7 @@ import (
 )
 
 // TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows it. A
-// worker that fails calls AddRateLimited, one that succeeds or gives up calls Forget, and both call Done.
+// worker calls AddRateLimited after a failure, Forget after a success or to give up, and then Done.
 type TypedRateLimitingInterface[T comparable] interface {
 	TypedDelayingInterface[T]
 
@@ -19,7 +19,7 @@ type TypedRateLimitingInterface[T comparable] interface {
 	// After shutdown it adds nothing.
 	AddRateLimited(item T)
 
-	// Forget makes the limiter forget item's failures, after a success or a last try. Done must be called, too.
+	// Forget makes the limiter forget item's failures, after a success or a last try. Done must also be called.
 	Forget(item T)
 
 	// NumRequeues returns how many failures of item were counted since it was forgotten.

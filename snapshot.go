@@ -13,11 +13,11 @@ import (
 type Snapshot[T comparable] struct {
 	// Stats are those of the same moment, or nearly so. They count all keys.
 	Stats Stats
-	// Processing are keys that workers hold: the one that has been held for longest first.
+	// Processing are keys that workers hold, the longest held first.
 	Processing []KeySnapshot[T]
 	// Queued are keys that wait for a worker: the next one first, or the oldest with a custom Queue.
 	Queued []KeySnapshot[T]
-	// Waiting are keys that wait for their time: the next one that is due first.
+	// Waiting are keys that wait for their time: the next due first.
 	Waiting []KeySnapshot[T]
 	// Failing are keys of any state whose failures the queue or its limiter has counted, the most first.
 	Failing []KeySnapshot[T]

@@ -94,7 +94,7 @@
 //	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d key=acme/17 $PAGE
 //
 // docs/operating.md has a recipe for each trouble. The header does not replace a login. Each request is
-// reported to Options.Audit once, also one that was refused.
+// reported to Options.Audit once, even if it was refused.
 //
 // # JSON
 //

@@ -23,7 +23,7 @@ type entry struct {
 	// queue is zero if only pools are known. Its functions are foreign code, which may panic or block.
 	queue   workqueue.Inspector
 	history history
-	// asking has a token while the queue is being read, so that one that does not answer is asked once.
+	// asking has a token while the queue is being read, so that a queue that does not answer is asked once.
 	asking chan struct{}
 	// asked is when the running call began, in real time, or nil. last is the last answer, without keys, or
 	// nil.
@@ -53,7 +53,7 @@ func (h *Handler) register(name string, q workqueue.Inspector) (unregister func(
 	return func() { h.remove(e) }
 }
 
-// insert shows e, in the place of the same queue or of the one that it is made of.
+// insert shows e, in the place of the same queue or of the queue that it wraps.
 func (h *Handler) insert(e *entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,7 +71,7 @@ func (h *Handler) insert(e *entry) {
 	}
 }
 
-// addLocked adds e under that id, or one that is like it if another entry has it.
+// addLocked adds e under that id, or a similar one if another entry has it.
 func (h *Handler) addLocked(e *entry, id string) {
 	for e.id = id; e.id == "" || h.mu.byID[e.id] != nil; e.id = fmt.Sprintf("%s~%d", id, h.mu.madeUp) {
 		h.mu.madeUp++

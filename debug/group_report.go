@@ -23,7 +23,7 @@ type groupReport struct {
 	Limit int `json:"limit,omitempty"`
 }
 
-// AtLimit reports whether the group's other keys wait for one that is held.
+// AtLimit reports whether the group's other keys wait for a held key.
 func (g groupReport) AtLimit() bool { return g.Limit > 0 && g.Held >= g.Limit }
 
 // maxGroup is how many bytes a group's name has at most, if it is to be paused from the page.

@@ -185,7 +185,7 @@ type section struct {
 	of func(*keyLists) *[]keyReport
 }
 
-// sections are the lists of keys of a queue's page. Keys on hold are being processed, too.
+// sections are the lists of keys of a queue's page. Keys on hold are also being processed.
 var sections = []section{
 	{
 		Kind: "running", State: string(workqueue.KeyProcessing),

@@ -156,7 +156,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 
 // searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. It
 // returns a context for this caller, which ends with ctx or after limit, and done, which lets the next one
-// begin. It returns an error if others have kept the token for so long: then, too, done has to be called.
+// begin. It returns an error if others have kept the token for so long; done must be called even then.
 func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_ context.Context, done func(),
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -36,7 +36,7 @@ import (
 // an hour after the failure unless a worker holds the key.
 //
 // A key that was added here and that queue drops when it is shut down, as controller-runtime's does, is still
-// handed out, but not one that has come due after AddAfter or AddRateLimited. Drains shut queue down, and wait
+// handed out, but no key that has come due after AddAfter or AddRateLimited. Drains shut queue down, and wait
 // until nothing more comes and every key that was handed out is Done.
 //
 // A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own while

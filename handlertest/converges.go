@@ -42,7 +42,7 @@ type Scenario[K comparable] struct {
 	// and nothing is logged. With MaxRetries, calls do not fail by themselves: too many in a row would
 	// give a key up.
 	Options worker.Options[K]
-	// Shared declares that the queue is one that processes share, such as a redisqueue: it outlives crashes,
+	// Shared declares that processes share the queue, as they do a redisqueue: it outlives crashes,
 	// and leases of keys end while handlers have them. Then the context of the handler ends, and another
 	// worker gets the key at once.
 	Shared bool
@@ -51,7 +51,7 @@ type Scenario[K comparable] struct {
 	Replicas int
 	// Measure returns what must be equal in all runs, read at the end of each: usually a part of the truth.
 	// Leave out what may differ: times (also virtual ones, such as a condition's), made-up names, counters of
-	// tries. Versions and UIDs differ, too: while it runs, World.All returns objects without them. Values are
+	// tries. Versions and UIDs also differ: while it runs, World.All returns objects without them. Values are
 	// compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds, which also are
 	// equal if their texts are.
 	Measure func() any
@@ -95,7 +95,7 @@ func (s *Scenario[K]) Sometime(what string, do func()) {
 	}
 }
 
-// Others declares a program beside the one that is tested, such as the controller that completes Jobs: react
+// Others declares a program beside the tested one, such as the controller that completes Jobs: react
 // is called, in the name of others, 5 ms after something has changed, sometimes later, and once for all that
 // has changed since its last call. It looks at the truth and does what that program would do. When nothing is
 // left to do it must change nothing, or the run never comes to rest. The name is for the story.

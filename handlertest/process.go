@@ -113,7 +113,7 @@ func (p *Process) tell(ctx context.Context, format string, args ...any) {
 	}
 }
 
-// named returns a name for what the process has, if there are others that have it, too.
+// named returns a name for what the process has, if others have it as well.
 func (p *Process) named(name string) string {
 	if p.name == onlyProcess {
 		return name

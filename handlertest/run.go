@@ -181,7 +181,7 @@ func (r *run[K]) start(i int) {
 	go r.life(m)
 }
 
-// QueueOf returns the queue of a process, or the one that all share. It is for what adds keys beside the
+// QueueOf returns the queue of a process, or the shared one. It is for what adds keys beside the
 // caches of Worlds: a handler that adds others, or the events of a world of the program's own. A Program may
 // run its workers over it.
 func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K] {

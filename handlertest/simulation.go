@@ -56,7 +56,7 @@ type sim struct {
 	afterEvents func()        // checks invariants
 }
 
-// reaction is a program beside the one that is tested. See [Scenario.Others].
+// reaction is a program beside the tested one. See [Scenario.Others].
 type reaction struct {
 	name    string
 	do      func()
@@ -84,7 +84,7 @@ func newSim(d decider, tell bool) *sim {
 const bubbleYears = 10 * 365 * 24 * time.Hour
 
 // textOf returns the text of a key, for the story and the order of events. A struct that embeds a type with a
-// method String has that method, too, which leaves out the fields beside: their texts follow.
+// method String also has that method, which leaves out the fields beside: their texts follow.
 func textOf(key any) string {
 	if _, ok := key.(fmt.Stringer); ok {
 		v := reflect.ValueOf(key)

@@ -57,8 +57,8 @@ func lower(depths *workqueue.PriorityDepths, n int) *workqueue.PriorityDepths {
 	return lowered
 }
 
-// endPool reports whether a pool has ended. Its gauges then end, too: another pool of that name may have its
-// keys by now.
+// endPool reports whether a pool has ended. Then its gauges end as well: another pool of that name may have
+// its keys by now.
 func endPool(st *worker.Stats) bool {
 	if st.Ended {
 		st.Looping, st.Held, st.Failing, st.GivenUpKeys, st.OldestUnanswered = 0, 0, 0, 0, 0
@@ -67,7 +67,7 @@ func endPool(st *worker.Stats) bool {
 	return st.Ended
 }
 
-// endQueue reports whether a queue was shut down and has no key left. Its gauges then end, too.
+// endQueue reports whether a queue was shut down and has no key left. Then its gauges end as well.
 func endQueue(st *workqueue.Stats) bool {
 	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
 		return false

@@ -29,7 +29,7 @@ type Operable[T comparable] interface {
 	Pause(d time.Duration)
 	// Resume ends a pause of the queue. Groups that are paused stay so.
 	Resume()
-	// PauseGroup is Pause for the keys of one group, also of one that has none yet.
+	// PauseGroup is Pause for the keys of one group, even before it has any.
 	PauseGroup(group string, d time.Duration)
 	// ResumeGroup ends a pause of the group.
 	ResumeGroup(group string)

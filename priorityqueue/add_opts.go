@@ -30,7 +30,7 @@ type AddOpts struct {
 	// SetPriority gives the key this Priority even if the key has a higher one.
 	SetPriority bool
 
-	// Delay decides how the new time is merged with the one that the key waits for already.
+	// Delay decides how the new time is merged with the time for which the key waits already.
 	Delay DelayPolicy
 
 	// MaxDelay bounds how long Latest and Replace can postpone a key: it comes no later than MaxDelay after the
@@ -79,7 +79,7 @@ type request struct {
 	isFailure bool
 }
 
-// complete gives r what its AddOpts leave to Config. If Delay is DefaultDelay there, too, it means Earliest.
+// complete gives r what its AddOpts leave to Config. If Delay is DefaultDelay in both, it means Earliest.
 func (q *Queue[T]) complete(r *request) {
 	switch {
 	case r.Delay == DefaultDelay:

@@ -9,7 +9,7 @@ import (
 // ends. keyInfo.noted says that there is one.
 
 // Causes returns why key was added: of a held key until its hand-out, of a queued or waiting key so far. They
-// are empty for any other key, and for one that was added without a cause.
+// are empty for any other key, and without a cause.
 func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 	if k, _ := q.snapshotKey(key); k.Causes != nil {
 		causes = *k.Causes

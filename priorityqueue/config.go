@@ -16,7 +16,7 @@ type Config[T comparable] struct {
 
 	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom: New panics for any
 	// other. (Metrics that are pushed at every change are not supported: foreign code would run under the
-	// queue's lock.) Nil means the one of [workqueue.SetProvider], if it is a StatsProvider. With metrics the
+	// queue's lock.) Nil means that of [workqueue.SetProvider], if it is a StatsProvider. With metrics the
 	// queue reads the clock in nearly every call.
 	MetricsProvider workqueue.MetricsProvider
 

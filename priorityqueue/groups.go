@@ -55,7 +55,7 @@ func (q *Queue[T]) countHeldLocked(s keytable.Slot, n int) {
 	q.updateBlockedLocked(g)
 }
 
-// updateBlockedLocked blocks g if it is paused, at its limit, or above one that was lowered, and unblocks it
+// updateBlockedLocked blocks g if it is paused, at its limit, or above a lowered limit, and unblocks it
 // if not.
 func (q *Queue[T]) updateBlockedLocked(g *group) {
 	blocked := g.paused || g.limit > 0 && g.held >= g.limit

@@ -25,7 +25,7 @@ import (
 // registered that differs. One that is registered later and differs hides ours of that name, because the
 // registry would refuse to serve any metric.
 //
-// It would refuse, too, if one of our queues had the name of another queue. Ours is then exported as "NAME
+// It would also refuse if one of our queues had the name of another queue. Ours is then exported as "NAME
 // (keyedqueue)", as soon as the other has that name, and so is a pool with the name of another's controller.
 // A scrape fails if the other queue is made during it; the next succeeds. Join sees only the names of
 // collectors that have one metric each, as those of Kubernetes and controller-runtime do.
@@ -127,9 +127,9 @@ func (j *joined) find(descs []*prometheus.Desc) theirs {
 }
 
 // fits reports whether the registry could take a collector with that descriptor beside those that it has. A
-// registry does not list its descriptors, but refuses one that differs from an earlier one of the same name.
-// It checks a collector's descriptors in order, so an invalid one behind desc keeps anything from being
-// registered: if the error is about that one, desc fits.
+// registry does not list its descriptors, but refuses a descriptor that differs from an earlier one of the
+// same name. It checks a collector's descriptors in order, so an invalid one behind desc keeps anything from
+// being registered: if the error is about that one, desc fits.
 func (j *joined) fits(desc *prometheus.Desc) bool {
 	err := j.registerer.Register(probe{desc, invalidDesc})
 	return err != nil && strings.Contains(err.Error(), invalidName)

@@ -23,7 +23,7 @@ type Options struct {
 	ConstLabels prometheus.Labels
 
 	// ControllerRuntime makes the metrics look like controller-runtime's: they have the label controller, whose
-	// value is the name, too; workqueue_depth has the label priority, which is empty for a queue without
+	// value is also the name; workqueue_depth has the label priority, which is empty for a queue without
 	// priorities; those of pools have names like controller_runtime_reconcile_total; the help is
 	// controller-runtime's, and so are the defaults of the two fields below: powers of ten to 1,000 s, for pools
 	// the 40 buckets of controller_runtime_reconcile_time_seconds, and a factor of 1.1.

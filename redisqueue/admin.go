@@ -117,7 +117,7 @@ func (a *Admin) Resume(ctx context.Context) error {
 
 // Keys yields up to limit keys of a list in its order or, if limit is not positive, all of them in no order.
 // It calls the server for every few hundred. Without a limit, every key that stays in the list is yielded;
-// one that moves may be yielded twice, or not at all. With a limit above 256, or long keys, a key may also
+// a key that moves may be yielded twice, or not at all. With a limit above 256, or long keys, a key may also
 // be missed because others leave the list.
 //
 // Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server

@@ -91,7 +91,7 @@ type Config[T comparable] struct {
 	// Logger is for the same events, an outage once when it begins and once when it ends. Nil means slog's
 	// default.
 	Logger *slog.Logger
-	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom. Nil means the one of
+	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom. Nil means that of
 	// [workqueue.SetProvider], if it is such a provider. One that inspects queues, such as package debug's,
 	// shows this one.
 	MetricsProvider workqueue.MetricsProvider

@@ -127,7 +127,7 @@ type confirmations struct {
 type confirmation struct {
 	target     opSeq
 	minBatch   uint64
-	replicated bool // replicas of the server must have it, too
+	replicated bool // replicas of the server must also have it
 	result     chan error
 }
 

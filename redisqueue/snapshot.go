@@ -23,7 +23,7 @@ const (
 	ListAll        List = "all"
 	ListProcessing List = "processing" // in no order
 	ListQueued     List = "queued"     // the next one first
-	ListWaiting    List = "waiting"    // the next one that is due first
+	ListWaiting    List = "waiting"    // the next due first
 	ListFailing    List = "failing"    // the one with the most failures first, in any state
 	ListGivenUp    List = "givenup"    // the latest first
 	listStates     List = "states"     // the keys that are queued or processed, in no order

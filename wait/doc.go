@@ -33,7 +33,7 @@
 //     explains the difference.
 //   - A [BackoffManager] of this package may be shared by goroutines: each call of Backoff returns a timer of
 //     its own, where apimachinery resets one timer that all its callers hold. The function that
-//     [Backoff.DelayWithReset] returns may always be shared, too.
+//     [Backoff.DelayWithReset] returns may also be shared.
 //   - A panic in a caller's function is neither caught nor logged. The loop stops its timer, and the panic
 //     reaches the loop's caller.
 //   - No loop waits on [NeverStop], which is never closed anyway. So a loop that has it can run in a synctest

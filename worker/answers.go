@@ -81,7 +81,7 @@ type Requeue struct {
 	// controller-runtime a time that is not positive means never.) If a key asks for itself at once more than
 	// five times in a row, it is slowed down: see [Call.AtOnce]. Any positive time is taken as it is.
 	After time.Duration
-	// Priority is the key's new priority; nil keeps the one that it has. If the key was added meanwhile with
+	// Priority is the key's new priority; nil keeps its priority. If the key was added meanwhile with
 	// a higher one, it keeps that. In a queue that is no [operate.Operable] it means nothing.
 	Priority *int
 }
@@ -147,7 +147,7 @@ func (e *retryAfterError) Error() string {
 	return fmt.Sprintf("%v (again after %v at the earliest)", e.wrapper, e.after)
 }
 
-// wrapper is an error with the text of the one that it wraps.
+// wrapper is an error with the text of the wrapped one.
 type wrapper struct{ error }
 
 // Error survives a nil pointer in w, whose own Error panics in many types.
@@ -179,10 +179,10 @@ func Fatal(err error) error {
 // request is what a handler's error asks for.
 type request struct {
 	next     Next
-	fatal    bool          // Run ends, too
+	fatal    bool          // Run also ends
 	after    time.Duration // of NextRequeue: when the key is due; of NextRetry: not before
 	every    time.Duration // of NextRequeue: the period that decides when the key is due, or 0
-	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
+	priority *int          // of NextRequeue: the key's new priority, nil if it keeps its priority
 }
 
 // readAnswer returns what err asks for, by the table of the package comment. If wasAdded is set, a

@@ -116,7 +116,7 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // CallOf got, and ends also when the key of the call is added again, with the cause [ErrAdded]. If the key
 // was added after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a
 // Quiet [workqueue.Cause] do not end it. A key that an earlier call has asked for again, by RequeueAfter, is
-// added when its time comes, and that ends it, too.
+// added when its time comes, and that also ends it.
 //
 // A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has
 // been interrupted. That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC

@@ -39,7 +39,7 @@ type Options[T comparable] struct {
 
 	// StartLimit bounds how many calls of the handler begin in a time, no matter what has added their keys.
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
-	// ordered. Keys that Drain All still starts wait for it, too. It may be changed at any time; that, and a
+	// ordered. Keys that Drain All still starts also wait for it. It may be changed at any time; that, and a
 	// shutdown of the queue, are noticed within a second. Its burst must be at least 1, unless its rate is
 	// rate.Inf. Nil means no limit. See Stats.StartLimited.
 	StartLimit *rate.Limiter
@@ -52,8 +52,8 @@ type Options[T comparable] struct {
 	// Resync is the period of List: it is called again so long after it has returned, and after the adds of
 	// the first list each key of the last one is added once in a period, at the moment that [Every] would
 	// choose. Replicas that share a queue each add the key, at about the same moment: that may lead to one call
-	// for each. The pool keeps all keys in memory. A paused pool adds, too; one that is to end does not. Zero:
-	// the keys are listed and added once.
+	// for each. The pool keeps all keys in memory. A paused pool adds as well; a pool that is to end does not.
+	// Zero: the keys are listed and added once.
 	Resync time.Duration
 	// ListPriority is the priority of the adds of List, in a queue that has priorities. Nil means -100, which
 	// is controller-runtime's LowPriority: what events bring comes first. So while events bring more than the

@@ -141,7 +141,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 // prepareContexts makes startCtx and poolCtx. All contexts of a pool are:
 //
 //	Run's context
-//	├─ readyCtx    of Options.Ready; ends with startCtx, too
+//	├─ readyCtx    of Options.Ready; also ends with startCtx
 //	├─ startCtx    after its end no key is started; ends in phaseFinishing and, but for Drain All, with Run's
 //	│  └─ getCtx   of the workers' Gets; SetWorkers replaces it and ends the old one, to wake surplus workers
 //	└─ poolCtx     of the calls (see context.go); ends when Run stops waiting for handlers, not with Run's
@@ -241,7 +241,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 //
 //	all other workers are idle       no key is with a worker, and each call's Done has returned, or its key
 //	                                 went on hold
-//	no hold is left                  the Dones of those keys have returned, too
+//	no hold is left                  the Dones of those keys have also returned
 //	dones has not grown              w has asked the queue after all of these Dones, and it was empty
 //
 // That is enough: then this pool holds no key, and the queue takes no adds. (What others hold comes
@@ -348,7 +348,7 @@ func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(li
 // SnapshotKey returns what the pool knows of one key: see [Tracker.SnapshotKey].
 func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
 
-// Cancel ends the context of the handler that has key, also of one that Run has left behind, and reports
+// Cancel ends the context of the handler that has key, even if Run has left it behind, and reports
 // whether there is one: see [Tracker.Cancel].
 func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
 

@@ -140,7 +140,7 @@ type controller struct {
 func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 	object, found, err := c.store.GetByKey(key.String())
 	if err != nil || !found {
-		return err // Nothing is left to do for one that was deleted.
+		return err // Nothing is left to do for a deleted site.
 	}
 	m := object.(*corev1.ConfigMap)
 	sum, err := checksum(m)

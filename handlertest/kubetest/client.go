@@ -31,7 +31,7 @@ type kubeClient struct {
 	cluster       *Cluster
 	manager       *Manager
 	cached        bool // It reads from the cache.
-	isCache       bool // It is the cache, which has unstructured objects, too.
+	isCache       bool // It is the cache, which also has unstructured objects.
 }
 
 func (k *kubeClient) Scheme() *runtime.Scheme { return k.cluster.scheme }

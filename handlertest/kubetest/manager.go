@@ -146,7 +146,7 @@ func (m *Manager) GetLogger() logr.Logger { return logr.Discard() }
 // GetConfig returns an empty one: no client that is made from it reaches the cluster.
 func (m *Manager) GetConfig() *rest.Config { return &rest.Config{} }
 
-// GetHTTPClient returns one that knows nothing of the cluster.
+// GetHTTPClient returns a client that knows nothing of the cluster.
 func (m *Manager) GetHTTPClient() *http.Client { return &http.Client{} }
 
 // Elected returns a closed channel.

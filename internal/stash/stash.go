@@ -24,7 +24,7 @@ func (h *Stash[E]) Put(s []E) {
 	*held = append(*held, s)
 }
 
-// Get returns a slice of n elements: one that was put here, with the elements that it had then, or a new one.
+// Get returns a slice of n elements: one of those put here, with its elements, or a new one.
 func (h *Stash[E]) Get(n int) []E {
 	if s := h.Take(n); s != nil {
 		return s

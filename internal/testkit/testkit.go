@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// TB is the part of testing.TB that the helpers need. The cases of workqueuetest have it, too.
+// TB is the part of testing.TB that the helpers need. The cases of workqueuetest also have it.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
