@@ -351,7 +351,7 @@ func (r *reading) retryText(key any, before string) string {
 	case r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).Held != nil }):
 		text += "it is on hold, and comes when the hold ends."
 	case now.State == workqueue.KeyProcessing:
-		text += "a worker has it, and it comes again afterwards."
+		text += "a worker has it, and Done queues it again."
 	case now.State == workqueue.KeyQueued:
 		text += r.moveToFront(key)
 	case now.State == workqueue.KeyWaiting: // As with priorityqueue.Latest, or within a MinInterval.

@@ -42,7 +42,7 @@ func TestAnswersToRetry(t *testing.T) {
 				t.Errorf("%s comes, want %s", got, want)
 			}
 		}
-		retry("first", "Added first: a worker has it, and it comes again afterwards.")
+		retry("first", "Added first: a worker has it, and Done queues it again.")
 		q.Pause(operate.UntilResumed)
 		retry("key 0", "key 0 was queued already: it comes as soon as a worker is free. The queue is paused.")
 

@@ -95,7 +95,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	all := sections[sectionOf(p.State)]
 	switch p.State {
 	case string(workqueue.KeyQueued):
-		all.Title, all.Hint = "Queued", "the oldest first, whatever their priorities"
+		all.Title, all.Hint = "Queued", "the oldest first, regardless of priorities"
 	case stateFailing:
 		all.Hint += ", then those whose errors are not known"
 	}

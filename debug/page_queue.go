@@ -211,7 +211,7 @@ var sections = []section{
 	},
 	{
 		Kind: "given-up", State: stateGivenUp, of: func(l *keyLists) *[]keyReport { return &l.GivenUp },
-		Title: "Given up", Hint: "will not come again by themselves, the last one first",
+		Title: "Given up", Hint: "are not retried by themselves, the latest first",
 		Empty: "No key is given up.",
 	},
 }

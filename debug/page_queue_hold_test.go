@@ -57,7 +57,7 @@ func TestKeysOnHold(t *testing.T) {
 		wantBody(t, get(h, "?queue=q"), "On hold</h2>", "25 of <a", `>30</a>`, "the cache shows &lt;held/00&gt;",
 			"50m more", `data-action="release"`)
 		wantBody(t, get(h, "?queue=q&key=held/01"),
-			"It is on hold until the cache shows &lt;held/01&gt;, and for 50m more at most. It comes again then.",
+			"It is on hold until the cache shows &lt;held/01&gt;, and for 50m more at most. Then it is queued again.",
 			"on hold</dd>", `data-action="release"`)
 		// Those that run are listed, however many are on hold.
 		if d := getJSON[detail](t, h, "?queue=q&keys=2"); len(d.Running) != 1 || d.Running[0].Key != "busy" {

@@ -70,7 +70,7 @@ func TestWhatPoolsKnow(t *testing.T) {
 		if k := getJSON[story](t, h, linksToKeys(h, "?queue=q&key=waits")[0]).Key; k.AtOnce != 6 {
 			t.Errorf("%+v", k)
 		}
-		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=ignores")[0]), "Its handler was canceled, and goes on",
+		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=ignores")[0]), "Its handler was canceled, and still runs",
 			"running, canceled")
 		if c := count(t, h, "given_up"); c != (counted{2, true}) {
 			t.Errorf("%+v", c)

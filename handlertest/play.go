@@ -116,7 +116,7 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			res.hangs = true
 			return res
 		case locks >= 2:
-			res.failed = hang("a goroutine waits for a lock, and all others wait, too. If one holds a sync.Mutex, "+
+			res.failed = hang("a goroutine waits for a lock, and all others wait as well. If one holds a sync.Mutex, "+
 				"RWMutex or Once while it calls the world: testing/synctest cannot see that the others wait. Set "+
 				"Options.Workers to 1, or use a channel of size 1 as the lock", run)
 			return res

@@ -50,7 +50,7 @@ func (s *search) describe(fixed schedule, failed *failure, how string) string {
 	}
 	line := fmt.Sprintf("repeat: %s='%v'%s", scheduleVariable, fixed, s.repeat)
 	if len(fixed) == 0 {
-		line = "It fails without a disturbance, too, now and then."
+		line = "Now and then it also fails without a disturbance."
 	} else if how != "" {
 		line += "  # " + how
 	}

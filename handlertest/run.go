@@ -294,7 +294,7 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	// A handler that does nothing would pass.
 	if len(fails) > 0 && !slowed && r.Options.MaxRetries == worker.UnlimitedRetries {
 		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns "+
-			"worker.RequeueAfter or worker.RetryAfter, one that gives up worker.Terminal",
+			"worker.RequeueAfter or worker.RetryAfter, and to give up worker.Terminal",
 			strings.Join(fails, ", "))
 	}
 	if called == 0 && r.Start != nil {

@@ -282,7 +282,7 @@ func (s *sim) ended() bool {
 			text: fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", writes, took)}
 	case s.counted > steps:
 		s.failed = &failure{kind: "rest",
-			text: fmt.Sprintf("it never comes to rest: after %d steps in %v it still goes on", steps, took)}
+			text: fmt.Sprintf("it never comes to rest: after %d steps in %v it still runs", steps, took)}
 	}
 	return s.failed != nil
 }

@@ -130,7 +130,7 @@ func (p *Provider) setDescs(opts Options) error {
 	}
 	for _, own := range append([]string{priorityLabel, resultLabel, bucketLabel}, nameLabels...) {
 		if _, ok := opts.ConstLabels[own]; ok {
-			return fmt.Errorf("the constant label %q is one that the metrics have themselves", own)
+			return fmt.Errorf("the constant label %q is a label of the metrics themselves", own)
 		}
 	}
 	for i := range p.families {

@@ -67,10 +67,10 @@ func TestBadOptions(t *testing.T) {
 		"label value": {prom.Options{ConstLabels: prometheus.Labels{"x": "\xff"}}, "not valid UTF-8"},
 		"label le":    {prom.Options{ConstLabels: prometheus.Labels{"le": ""}}, `"le"`},
 		"label name twice": {prom.Options{ConstLabels: prometheus.Labels{"name": ""}},
-			`"name" is one that the metrics have themselves`},
+			`"name" is a label of the metrics themselves`},
 		"label controller twice": {
 			prom.Options{ConstLabels: prometheus.Labels{"controller": ""}, ControllerRuntime: true},
-			`"controller" is one that the metrics have themselves`,
+			`"controller" is a label of the metrics themselves`,
 		},
 		"namespace": {prom.Options{Namespace: "\xff"}, "is not a valid metric name"},
 	} {

@@ -208,22 +208,22 @@ func (g *running) end() error {
 // endCleanly checks that nothing is left undone.
 func (g *running) endCleanly() {
 	g.t.Helper()
-	g.leaves(g.end(), "nothing")
+	g.wantLeft(g.end(), "nothing")
 }
 
 // returnedLeaving checks that Run has returned nil, and what the pool has left undone.
 func (g *running) returnedLeaving(left string) {
 	g.t.Helper()
-	g.leaves(g.returned(), left)
+	g.wantLeft(g.returned(), left)
 }
 
 // endLeaving is end, and checks the same.
 func (g *running) endLeaving(left string) {
 	g.t.Helper()
-	g.leaves(g.end(), left)
+	g.wantLeft(g.end(), left)
 }
 
-func (g *running) leaves(err error, want string) {
+func (g *running) wantLeft(err error, want string) {
 	g.t.Helper()
 	left := "nothing"
 	if method := reflect.ValueOf(g.runner).MethodByName("Left"); method.IsValid() {

@@ -29,7 +29,7 @@ func TestHoldAtTheEnd(t *testing.T) {
 			left: "1 queued and not started: a"},
 		{name: "all, released", o: options{Drain: worker.All}, release: true, returns: 10 * time.Second,
 			left: "nothing", calls: []string{"a 1 10s"}},
-		{name: "all, limit", o: options{Drain: worker.All}, returns: 20 * time.Second, left: "nothing",
+		{name: "All, the limit comes first", o: options{Drain: worker.All}, returns: 20 * time.Second, left: "nothing",
 			calls: []string{"a 1 20s"}},
 		{name: "all, timeout", o: options{Drain: worker.All, DrainTimeout: 10 * time.Second},
 			returns: 11 * time.Second,
@@ -68,7 +68,7 @@ func TestHoldAtTheEnd(t *testing.T) {
 				if at := <-returned; at != c.returns {
 					t.Errorf("returned after %v", at)
 				}
-				r.leaves(err, c.left)
+				r.wantLeft(err, c.left)
 				r.cancel()
 				equal(t, "calls", h.took(), append([]string{"a 1 0s"}, c.calls...)...)
 				if q.ShuttingDown() {
@@ -112,7 +112,7 @@ func TestHoldAfterTheShutdown(t *testing.T) {
 			if at := time.Since(r.begun); at != returns {
 				t.Errorf("returned after %v", at)
 			}
-			r.leaves(err, left)
+			r.wantLeft(err, left)
 		})
 	}
 }

@@ -156,7 +156,7 @@ func (o *Options[T]) check() error {
 	refuseIf(o.KeepGivenUp < 0, "KeepGivenUp is negative: %v", o.KeepGivenUp)
 	refuseIf(o.Resync < 0, "Resync is negative: %v", o.Resync)
 	refuseIf(o.Resync > 0 && o.List == nil, "Resync needs List")
-	refuseIf(o.Drain > Nothing, "Drain is none of Running, All and Nothing: %d", o.Drain)
+	refuseIf(o.Drain > Nothing, "Drain is not Running, All or Nothing: %d", o.Drain)
 	refuseIf(o.Drain == All && o.KeepQueue,
 		"Drain is All, which shuts the queue down, and KeepQueue forbids that")
 	refuseIf(o.StartLimit != nil && o.StartLimit.Burst() < 1 && o.StartLimit.Limit() != rate.Inf,

@@ -323,7 +323,7 @@ func TestBadInput(t *testing.T) {
 		{"stuck after", newQueue(), handle, options{StuckAfter: -1},
 			"worker: Options.StuckAfter is negative: -1ns"},
 		{"drain", newQueue(), handle, options{Drain: 7},
-			"worker: Options.Drain is none of Running, All and Nothing: 7"},
+			"worker: Options.Drain is not Running, All or Nothing: 7"},
 		{"drain of a queue to keep", newQueue(), handle, options{Drain: worker.All, KeepQueue: true},
 			"worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"},
 		{"a queue of others", plain{newQueue()}, handle, options{}, "worker: the queue, a worker_test.plain, is no " +

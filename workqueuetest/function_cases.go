@@ -17,7 +17,7 @@ var orderCase = bubbled("Order", "Keys come in the order in which they became qu
 
 // functionCases are too long or too unusual for a script.
 var functionCases = []testCase{
-	bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.",
+	bubbled("ManyDelays", "Keys come in the order of their times, not of the adds.",
 		tryManyDelays),
 	bubbled("UnhashableKey",
 		"With an unhashable key every method panics with the name of the type, and the queue is unharmed.",

@@ -51,7 +51,7 @@ var scripts = []script{
 	{"AddTwice", "Add of a queued key does nothing: it comes once, at its old place.",
 		"add a b a c b a; take a b c"},
 	{"AddWhileHeld",
-		"A key that is added while a worker holds it comes again after Done, once, at the end of the line.",
+		"A key that is added while a worker holds it is queued again by Done, once, at the end of the line.",
 		"add a; hold a; add a b a; done a; take b a"},
 	// In client-go Done of a queued key queues it a second time (kubernetes/kubernetes#141079).
 	{"DoneOfUnheldKey", "Done of a key that no worker holds changes nothing but the count of such calls.",
@@ -126,7 +126,7 @@ var scripts = []script{
 
 	{"AddAfter", "AddAfter adds a key when the delay has passed, and not before.",
 		"after a 5s; pass 5s; take a"},
-	{"NeverEarly", "No key comes a nanosecond before its time or after it, whatever the delay.",
+	{"NeverEarly", "No key comes a nanosecond before its time or after it, for any delay.",
 		"after a 1ns; pass 1ns; take a; after a 1us; pass 1us; take a; after a 1s; jump 333ms; jump 333ms; " +
 			"pass 334ms; take a; after a 9.999999999s; jump 3s; jump 3s; pass 3.999999999s; take a; after a 10s; " +
 			"jump 3s; jump 3s; pass 4s; take a; after a 10.000000001s; jump 3s; jump 3s; pass 4.000000001s; " +
@@ -162,22 +162,22 @@ var scripts = []script{
 	{"AddAfterNothingOfWaitingKey", "AddAfter without a delay does to a waiting key what Add does.",
 		"after a 5s; pass 1s; after a 0s; take a; pass 4s; again a"},
 	{"AddAfterOfQueuedKey",
-		"AddAfter of a queued key leaves it queued, and it comes again at its time (or, if so declared, not " +
+		"AddAfter of a queued key leaves it queued, and it is queued again at its time (or, if so declared, not " +
 			"again).",
 		"add a; after a 5s; pass 1s; take a; pass 4s; again a"},
 	{"AddAfterOfKeyToComeAgain",
-		"A key that was added while a worker holds it, and then with a delay, comes again after Done, and at " +
+		"A key that was added while a worker holds it, and then with a delay, is queued by Done, and at " +
 			"its time (or, if so declared, not a third time).",
 		"add a; hold a; add a; after a 5s; pass 1s; done a; take a; pass 4s; again a"},
 	{"AddOfHeldWaitingKey",
 		"An Add of a key that a worker holds, and that waits, lets it come after Done (and, unless otherwise " +
 			"declared, again at its time).",
 		"add a; hold a; after a 5s; add a; pass 1s; done a; take a; pass 4s; again a"},
-	{"DueWhileHeld", "A key that comes due while a worker holds it comes again after Done.",
+	{"DueWhileHeld", "A key that comes due while a worker holds it is queued again by Done.",
 		"add a; hold a; after a 2s; pass 5s; done a; take a"},
 	{"DueWhileQueued", "A key that comes due while it is queued comes once, at its old place.",
 		"add b; after a 1s; after b 2s; after c 3s; jump 5s; take b a c"},
-	{"AddAfterShutDownOfWaitingKey", "After shutdown no key comes, also not one that was waiting.",
+	{"AddAfterShutDownOfWaitingKey", "After shutdown no key comes, not even a waiting one.",
 		"after a 5s; pass 1s; shutdown; after b 1s; after c 0s"},
 
 	{"AddRateLimited", "AddRateLimited asks the limiter once, and adds the key after the delay that it returns.",

@@ -177,7 +177,7 @@ func (p *processes) command(ctx context.Context, queue *redisqueue.Queue[string]
 	case "start":
 		return p.start()
 	}
-	return fmt.Errorf("%q is none of add, kill, start and quit", word)
+	return fmt.Errorf("%q is not add, kill, start or quit", word)
 }
 
 // add adds orders, and returns when the server has them.

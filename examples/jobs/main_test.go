@@ -67,7 +67,7 @@ func TestCommands(t *testing.T) {
 		&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"no replica 7 runs", `"fly" is none of`, "added 3 orders"} {
+	for _, want := range []string{"no replica 7 runs", `"fly" is not add, kill`, "added 3 orders"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output does not have %q:\n%s", want, out.String())
 		}

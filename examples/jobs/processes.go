@@ -75,7 +75,7 @@ func (p *processes) kill(number int) error {
 		return fmt.Errorf("no replica %d runs", number)
 	}
 	delete(p.running, number)
-	p.say("killing replica %d; its keys come again when the lease of %v ends", number, lease)
+	p.say("killing replica %d; others get its keys when the lease of %v ends", number, lease)
 	r.end()
 	return nil
 }

@@ -64,7 +64,7 @@ func run(pass *analysis.Pass) (any, error) {
 	}
 	if pass.Pkg.Name() == "main" && p.Named != "" && p.ClientGo != "" && !p.Ours {
 		pass.Reportf(files[0].Name.Pos(), "metrics of the queues that %s makes are not registered: "+
-			"%s sets client-go's provider alone; call workqueue.SetProvider of %s, too", p.Named, p.ClientGo, oursPath)
+			"%s sets client-go's provider alone; also call workqueue.SetProvider of %s", p.Named, p.ClientGo, oursPath)
 	}
 	return nil, nil
 }
