@@ -41,8 +41,8 @@
 //     a [TypedRateLimiter] says. Most programs want this one.
 //
 // Each layer works on the one below through its interface, so a queue of your own can take the place of ours
-// in the configs. All queues of this package are also [Extended]. The usual worker is this loop, in one
-// goroutine per worker:
+// in the configs. All queues of this package are also [Extended], unless a queue in their config is not. The
+// usual worker is this loop, in one goroutine per worker:
 //
 //	for {
 //		key, shutdown := queue.Get()
@@ -89,7 +89,7 @@
 // foreign makes them of others. Package operate has what operators do with a queue, and package
 // leasing what a queue has that lends its keys for a time.
 //
-// Extended has Stats, which returns numbers in constant time, Snapshot, which lists the first keys that are
+// Extended has Stats, which returns numbers, Snapshot, which lists the first keys that are
 // being processed, are queued, wait, and keep failing, and SnapshotKeys, which goes over all keys in steps. A
 // queue with a name and a [MetricsProvider] also knows since when each key has been processed or queued. A
 // [StatsProvider], such as that of package prom, reads the numbers when it needs them; to others the queue

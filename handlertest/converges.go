@@ -128,8 +128,8 @@ func (s *Scenario[K]) Check(check func() error) {
 	s.run.checks = append(s.run.checks, check)
 }
 
-// Without excludes kinds of disturbances: what the handler need not survive, or what a known mistake is found
-// by again and again.
+// Without excludes kinds of disturbances: those that the handler need not survive, or by which a known
+// mistake is found again and again.
 func (s *Scenario[K]) Without(faults ...Fault) {
 	s.run.sim.mu.Lock()
 	defer s.run.sim.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 // ErrLeaseEnded is the cause of the end of a handler's context when its key is given to another worker.
 var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
 
-// Perturb returns a queue that does the worst that queue's contract allows, for programs with a world of
+// Perturb returns a queue that does the worst that its contract allows, for programs with a world of
 // their own. What it does follows from the seed alone, and happens on the clock that the bubble of the
 // caller has, or on the real one. No add is lost: a shutdown first adds what is late. A key is delayed for
 // 10 s at most. No faults means Late|Again.

@@ -91,11 +91,12 @@
 //
 // # Costs
 //
-// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have
-// queued keys: Add, Get, Done and Remove take O(log l) at worst, and constant time if all priorities are
-// equal, unless there are both Aging and groups; a delayed key takes O(log n) when it begins and ends to
-// wait. A call that blocks a group, or unblocks it, takes as many steps as the group has priorities with
-// queued keys. No call walks past keys that cannot be handed out, except with [Config].PlaceOfAdd.
+// Let n be the number of waiting keys, and l that of the priorities (with groups: of the pairs of priority
+// and group) that have queued keys. Add, Get, Done and Remove take O(log l) at worst. If all priorities are
+// equal, they take constant time, except with both Aging and groups. A delayed key takes O(log n) when it
+// begins to wait and when it comes due. A call that blocks a group, or unblocks it, takes as many steps as
+// the group has priorities with queued keys. No call walks past keys that cannot be handed out, except with
+// [Config].PlaceOfAdd.
 //
 // No call holds the lock for more than a few thousand keys, a few milliseconds at a million: longer calls
 // give it back in between.

@@ -82,11 +82,11 @@ func (q *Queue[T]) leasedLocked(item T) bool {
 	return h != nil && !h.lost
 }
 
-// Settle waits until the server has what this replica was asked for before. After shutdown, while no worker
-// holds a key, it waits until the replica has ended, so that the client can be closed. If ctx ends first, it
-// returns ctx.Err() joined with the server's failure, and the keys whose Done the server may not have: unless
-// it gets them after all, these are handed out again when the lease has ended. It returns [ErrNotSent] if
-// operations were dropped.
+// Settle waits until the server has everything that this replica was asked to do before the call. After
+// shutdown, while no worker holds a key, it waits until the replica has ended, so that the client can be
+// closed. If ctx ends first, it returns ctx.Err() joined with the server's failure, and the keys whose Done
+// the server may not have: unless it gets them after all, these are handed out again when the lease has
+// ended. It returns [ErrNotSent] if operations were dropped.
 func (q *Queue[T]) Settle(ctx context.Context) (unsettled []T, err error) {
 	// Twice after shutdown: a hand-out that was under way then goes back when its batch is answered.
 	for range 2 {

@@ -29,7 +29,7 @@ func TestHoldAtTheEnd(t *testing.T) {
 			left: "1 queued and not started: a"},
 		{name: "all, released", o: options{Drain: worker.All}, release: true, returns: 10 * time.Second,
 			left: "nothing", calls: []string{"a 1 10s"}},
-		{name: "All, the limit comes first", o: options{Drain: worker.All}, returns: 20 * time.Second, left: "nothing",
+		{name: "All, limit first", o: options{Drain: worker.All}, returns: 20 * time.Second, left: "nothing",
 			calls: []string{"a 1 20s"}},
 		{name: "all, timeout", o: options{Drain: worker.All, DrainTimeout: 10 * time.Second},
 			returns: 11 * time.Second,

@@ -49,7 +49,7 @@ type Suite struct {
 	// the key is queued again at its time.
 	OneEntry bool
 	// MergesRetries declares that AddRateLimited need not ask the limiter if the key waits already. The key
-	// comes after the limiter's first answer or an earlier one.
+	// waits no longer than the limiter's first answer says.
 	MergesRetries bool
 	// Shared declares that several processes share the queue, on a server whose clock counts. A shutdown
 	// concerns this process alone: Get hands out nothing more, and what is queued or waits stays. Drains wait

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// Keys reports queues whose keys are pointers, of this project, of client-go and of controller-runtime. Tests
+// Keys reports queues of this project, of client-go and of controller-runtime whose keys are pointers. Tests
 // are not checked.
 var Keys = &analysis.Analyzer{
 	Name: "queuekeys",
