@@ -84,7 +84,7 @@ const (
 	codeNumRequeues     code = 'n'
 	codeDone            code = 'D'
 	codeHandBack        code = 'B'
-	codeAtOnce          code = 'I'
+	codeSetAtOnce       code = 'I'
 	codePutOff          code = 'O'
 	codeRelease         code = 'r'
 	codeSetAside        code = 'U'
@@ -112,14 +112,14 @@ func (c code) work() int {
 	switch c {
 	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues:
 		return 1
-	case codeAddWhy, codeAddAfter, codeForget, codeSucceed, codeAtOnce:
+	case codeAddWhy, codeAddAfter, codeForget, codeSucceed, codeSetAtOnce:
 		return 2
 	}
 	return 6
 }
 
 func newAtOnceOp(encoded string, n int) *op {
-	return newOp(codeAtOnce, fmt.Sprintf("%016d%s", n, encoded))
+	return newOp(codeSetAtOnce, fmt.Sprintf("%016d%s", n, encoded))
 }
 
 // aboutHeld returns an operation on a key that is held.
