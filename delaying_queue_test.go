@@ -249,7 +249,7 @@ func TestLongDelays(t *testing.T) {
 
 // A fake clock may be stepped at any moment: also after the loop has computed for how long to sleep, and
 // before its timer runs. The timer then has its end too late by the step, and a key that comes due
-// before that must come in time all the same.
+// before that must come in time nevertheless.
 func TestClockIsSteppedWhileTheTimerStarts(t *testing.T) {
 	const due = 8 * time.Second
 	// Which reading of the clock, or which start of the timer, the step comes before. The first reading is

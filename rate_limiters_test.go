@@ -337,7 +337,7 @@ func TestRateLimitersAreConcurrent(t *testing.T) {
 	}
 }
 
-// hurriedClock goes on by a second with each reading.
+// hurriedClock advances by a second with each reading.
 type hurriedClock struct{ readings atomic.Int64 }
 
 func (c *hurriedClock) Now() time.Time {

@@ -308,7 +308,7 @@ func TestKeyOfTwoPools(t *testing.T) {
 	}
 }
 
-// When a pool ends and another one goes on with its queue, the page says why keys are failing.
+// When a pool ends and another one continues with its queue, the page says why keys are failing.
 func TestErrorsOfAPoolThatHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := newRateLimited[string](t, "q", h)

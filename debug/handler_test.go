@@ -391,7 +391,7 @@ func TestQueuesThatDoNotAnswer(t *testing.T) {
 	})
 }
 
-// A queue that does not answer when it is made appears all the same. What it has counted before is no burst.
+// A queue that does not answer when it is made appears nevertheless. What it has counted before is no burst.
 func TestQueueThatHasNeverAnswered(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var far server
@@ -413,7 +413,7 @@ func TestQueueThatHasNeverAnswered(t *testing.T) {
 	})
 }
 
-// Close waits for a call that goes on, and a page is not made of a queue that was closed.
+// Close waits for a call that still runs, and a page is not made of a queue that was closed.
 func TestCloseWaitsForQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := debug.NewHandler(debug.Options{})

@@ -253,7 +253,7 @@ func TestKeyPage(t *testing.T) {
 	})
 }
 
-// Every key has its own page, however it is printed, and that page goes on after the key has left the lists.
+// Every key has its own page, however it is printed, and that page stays after the key has left the lists.
 func TestPagesOfUnusualKeys(t *testing.T) {
 	long := strings.Repeat("long", 100)
 	keys := []any{"", "a\nb", `a\nb`, long + "1", long + "2", "\xff\x00", "</script>&\"'", "sp ace", nil, 17,

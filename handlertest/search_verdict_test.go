@@ -333,7 +333,7 @@ func TestAtInAt(t *testing.T) {
 	})
 }
 
-// An object that the cache does not show has its key all the same.
+// An object that the cache does not show has its key nevertheless.
 func TestKeyOfMissing(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "1")
 	handlertest.Converges(t, with(func(_ process, apps client) handler {

@@ -423,7 +423,7 @@ func TestLostLeaseKeepsHigherPriority(t *testing.T) {
 	q.Done("x")
 }
 
-// However small the rate is, the queue goes on, and no more keys start than the burst.
+// However small the rate is, the queue continues, and no more keys start than the burst.
 func TestTinyStartLimit(t *testing.T) {
 	client := startServer(t).client()
 	for i, limit := range []StartLimit{{1e-9, 1}, {1e-12, 2}, {1e-30, 2}, {1e-300, 1}} {

@@ -285,7 +285,7 @@ func TestForeignHolder(t *testing.T) {
 }
 
 // What others have written to the server is an error for those who read it, whatever it is. A replica queues
-// the key, and goes on.
+// the key, and continues.
 func TestForeignData(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, time.Minute)

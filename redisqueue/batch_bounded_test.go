@@ -91,7 +91,7 @@ const bound = 5 * time.Millisecond
 
 // check reports what was measured since the last check. On a busy machine a call now and then takes longer
 // than it computes: the caches are cold, and the kernel and the host count roughly. With a load of 11 on 2
-// cores one call of 10,000 took 13 ms. Work without a bound shows all the same: a call that takes back all
+// cores one call of 10,000 took 13 ms. Work without a bound shows nevertheless: a call that takes back all
 // 20,000 keys of a dead replica at once needs about 150 ms.
 func (m *cpuMeter) check(what string) {
 	m.t.Helper()

@@ -77,7 +77,7 @@ func TestGiveUpWithNilError(t *testing.T) {
 	}
 }
 
-// Many queues share a client, and each has a getter that waits. Calls have connections all the same.
+// Many queues share a client, and each has a getter that waits. Calls have connections nevertheless.
 func TestPoolIsNotUsedUp(t *testing.T) {
 	s := startServer(t)
 	for _, shards := range []int{1, 8} {

@@ -287,7 +287,7 @@ func TestAddedAgain(t *testing.T) {
 		mustGet(t, q, name)
 		q.Done(name)
 	}
-	// Quiet adds do not close it, and the key comes again all the same.
+	// Quiet adds do not close it, and the key comes again nevertheless.
 	addAndGet(t, q, "quiet")
 	q.AddCause("quiet", quiet)
 	again := q.AddedAgain("quiet")

@@ -85,7 +85,7 @@ type codec[T comparable] struct {
 func (c codec[T]) Encode(key T) (string, error)     { return c.encode(key) }
 func (c codec[T]) Decode(encoded string) (T, error) { return c.decode(encoded) }
 
-// What is no key makes methods panic, and the queue goes on.
+// What is no key makes methods panic, and the queue continues.
 func TestNoKeys(t *testing.T) {
 	config := Config[any]{Name: "test", Logger: discard, Codec: codec[any]{
 		func(key any) (string, error) {

@@ -108,7 +108,7 @@ func TestWakeUpBeforeReply(t *testing.T) {
 	}
 }
 
-// Getters of a queue with several shards give up at random moments. Each key comes all the same, no getter
+// Getters of a queue with several shards give up at random moments. Each key comes nevertheless, no getter
 // sleeps while keys are queued, and in the end the replica expects nothing from the server.
 func TestShardedGettersGiveUp(t *testing.T) {
 	_, q, producer := twoReplicas(t, Config[string]{Shards: 4, PollInterval: 9 * time.Second})
@@ -182,7 +182,7 @@ func TestOneWorkerServesAllShards(t *testing.T) {
 	}
 }
 
-// If wake-ups are lost, keys come all the same, when the poll interval has passed.
+// If wake-ups are lost, keys come nevertheless, when the poll interval has passed.
 func TestWakeUpsLost(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()

@@ -126,8 +126,8 @@ func TestWorkerKilled(t *testing.T) {
 	q.Done("x")
 }
 
-// A process that is stopped for longer than its lease loses its key, learns it when it goes on, and does not
-// disturb the new holder.
+// A process that is stopped for longer than its lease loses its key, learns it when it continues, and does
+// not disturb the new holder.
 func TestWorkerStopped(t *testing.T) {
 	s := startServer(t)
 	c := startChild(t, "TestChild", s)
@@ -259,7 +259,7 @@ func TestServerHangs(t *testing.T) {
 	}
 }
 
-// When the server's memory is full, adds wait in the buffer, and all else goes on.
+// When the server's memory is full, adds wait in the buffer, and all else continues.
 func TestServerFull(t *testing.T) {
 	s := startServer(t)
 	adding, cancel := context.WithCancel(context.Background())

@@ -57,7 +57,7 @@ func TestScriptsForbidden(t *testing.T) {
 	}
 }
 
-// The search for sessions without a lease goes on behind a session, whatever keys it holds.
+// The search for sessions without a lease continues behind a session, whatever keys it holds.
 func TestLeaseSearchGoesOn(t *testing.T) {
 	client := startServer(t).client()
 	q := newTestQueue(t, client, Config[string]{})

@@ -334,7 +334,7 @@ func TestQuitsAfterMargin(t *testing.T) {
 	}
 }
 
-// The connection of the blocking read is dead, so no wake-up comes. Keys come all the same.
+// The connection of the blocking read is dead, so no wake-up comes. Keys come nevertheless.
 func TestDeadRead(t *testing.T) {
 	s := startServer(t)
 	producer, q := newTestQueue(t, s.client(), Config[string]{}), newTestQueue(t, s.client(), Config[string]{})

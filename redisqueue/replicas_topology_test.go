@@ -38,7 +38,7 @@ sentinel failover-timeout m 5000
 	return addr
 }
 
-// A failover to a replica loses no add that WaitReplicas has waited for, and the queue goes on by itself.
+// A failover to a replica loses no add that WaitReplicas has waited for, and the queue continues by itself.
 func TestSentinelFailover(t *testing.T) {
 	master := startServer(t)
 	replica := startServer(t, "--replicaof", "127.0.0.1", master.port())

@@ -38,7 +38,7 @@ func newProgram(t *testing.T) *program { return newProgramWith(t, debug.Options{
 func newProgramWith(t *testing.T, o debug.Options) *program {
 	start := time.Date(2026, 11, 20, 9, 14, 3, 0, time.UTC)
 	p := &program{clock: &watchedClock{FakeClock: testingclock.NewFakeClock(start)}}
-	// Samples are taken when the clock is stepped; here the lines come from real queues all the same.
+	// Samples are taken when the clock is stepped; here the lines come from real queues nevertheless.
 	o.Clock = p.clock
 	p.page = debug.NewHandler(o)
 	t.Cleanup(p.page.Close)

@@ -83,7 +83,7 @@ func TestConverges(t *testing.T) {
 		}
 		at := func(name string) string { return filepath.Join(d.src, name) }
 		change(5*time.Millisecond, func() { d.write(d.src, "file", "longer") }, "file")
-		// A copy of dir/file that goes on must not stay: the directory that has the name then has no such file.
+		// A copy of dir/file that still runs must not stay: the directory that has the name then has no such file.
 		change(10*time.Millisecond, func() { d.do(os.Rename(at("dir"), at("moved")), os.Rename(at("other"), at("dir"))) }, "dir", "moved", "other")
 		change(15*time.Millisecond, func() { d.do(os.Remove(at("kind"))); d.write(d.src, "kind/file", "now in a directory") }, "kind")
 		change(20*time.Millisecond, func() { d.do(os.RemoveAll(at("moved/sub")), os.Symlink("../file", at("moved/sub"))) }, "moved/sub")
