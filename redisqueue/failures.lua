@@ -109,7 +109,7 @@ local function fail(key, details)
 	call('ZADD', FAILURES, attempt, key)
 	call('HSET', TROUBLES, FAILING .. key, whole(since) .. ' ' .. sub(reason, 1, 512))
 	call('ZADD', RETRIES, digits(now + left), key)
-	addAfter(key, left, priorityOf(HELD_PRIORITY, key)) -- 0 if it is not held
+	addAfter(key, left, isHeld(states[key]) and priorityOf(HELD_PRIORITY, key) or 0)
 	return attempt, left, same and 's'
 end
 

@@ -17,7 +17,19 @@ local newlyHeld = {} -- what enters HELD, as arguments of ZADD
 local usedNotes = {} -- fields of NOTES; they go when the states are written, so that an interrupted batch does not lose them
 local hasFailures, hasTroubles = call('ZCARD', FAILURES) > 1, call('HLEN', TROUBLES) > 0
 
-local function handOut(key)
+local nextNotes -- causes and priority of the next hand-out of each key of a list in turn; nil if no key has notes
+local heldNotes = {} -- as arguments of HSET
+local function readNotes(keys, n)
+	if not hasNotes or n == 0 then return end
+	local fields = {}
+	for i = 1, n do
+		fields[2 * i - 1], fields[2 * i] = NEXT_CAUSES .. keys[i], NEXT_PRIORITY .. keys[i]
+	end
+	nextNotes = call('HMGET', NOTES, unpack(fields)) -- at most 512
+end
+
+-- handOut hands out the key at i of the list that readNotes has read the notes of.
+local function handOut(key, i)
 	local failures, left, causes, priority, failing, atOnce = 0, 0, '', 0, '', '0'
 	if hasFailures then
 		failures, left = failuresOf(key)
@@ -26,14 +38,13 @@ local function handOut(key)
 	if hasTroubles then
 		atOnce = string.match(call('HGET', TROUBLES, AT_ONCE .. key) or '', '^%d+$') or '0'
 	end
-	if hasNotes then
-		local notes = call('HMGET', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
-		causes, priority = notes[1] or '', toPriority(notes[2])
-		if notes[1] then
-			call('HSET', NOTES, HELD_CAUSES .. key, causes)
-		end
-		setPriority(HELD_PRIORITY, key, priority)
-		usedNotes[#usedNotes + 1], usedNotes[#usedNotes + 2] = NEXT_CAUSES .. key, NEXT_PRIORITY .. key
+	if nextNotes then
+		causes, priority = nextNotes[2 * i - 1], toPriority(nextNotes[2 * i])
+		if causes then heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_CAUSES .. key, causes end
+		if priority ~= 0 then heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_PRIORITY .. key, whole(priority) end
+		if nextNotes[2 * i] then usedNotes[#usedNotes + 1] = NEXT_PRIORITY .. key end
+		if causes then usedNotes[#usedNotes + 1] = NEXT_CAUSES .. key end
+		causes = causes or ''
 	end
 	fence = fence + 1
 	local itsFence = digits(fence)
@@ -47,19 +58,26 @@ local function handOut(key)
 	newlyHeld[#newlyHeld + 1], newlyHeld[#newlyHeld + 2] = '0', session .. key
 end
 
--- While the line is empty, no key has notes and none was put back, what this batch queues need not enter the line to be handed out. (That
--- saves up to a fifth of a batch of 64 keys.)
+-- While the line is empty and none was put back, the keys that this batch queues need not enter the line to be handed out, if all are known
+-- to have no priority. (That saves up to a fifth of a batch of 64 keys.)
 local nextNew = 1 -- of newlyQueued
-if call('ZCARD', LINE) == 0 and not hasNotes and not next(putBack) then
-	while wantsMore() and nextNew <= #newlyQueued do
+local isPlain = call('ZCARD', LINE) == 0 and not next(putBack)
+for i = 1, hasNotes and isPlain and #newlyQueued or 0 do
+	isPlain = isPlain and nextPriorities[newlyQueued[i]] == 0
+end
+if isPlain then
+	local n = math.min(#newlyQueued, most)
+	readNotes(newlyQueued, n)
+	while wantsMore() and nextNew <= n do
 		if isQueued(states[newlyQueued[nextNew]]) then
-			handOut(newlyQueued[nextNew])
+			handOut(newlyQueued[nextNew], nextNew)
 		end
 		nextNew = nextNew + 1
 	end
 end
 
--- What this batch queues enters the line.
+-- What this batch queues enters the line, after its notes are written.
+writePriorities()
 local places = {} -- as arguments of ZADD
 for i = nextNew, #newlyQueued do
 	local key = newlyQueued[i]
@@ -72,7 +90,8 @@ callAll('ZADD', LINE, places)
 -- The first keys of the line are handed out.
 local passed, head = 0, readSome(most - handedOut, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
 loadStates(head)
-for _, key in ipairs(head) do
+readNotes(head, #head)
+for i, key in ipairs(head) do
 	if not wantsMore() then break end
 	passed = passed + 1 -- It leaves the line.
 	if not states[key] then -- Another program has written the state, the server has lost it, or an interrupted batch has not written it.
@@ -80,11 +99,14 @@ for _, key in ipairs(head) do
 		repaired = repaired + 1
 	end
 	if isQueued(states[key]) then
-		handOut(key)
+		handOut(key, i)
 	else
 		repaired = repaired + 1 -- An interrupted batch has handed it out.
 	end
 end
+
+callAll('HDEL', NOTES, releasedNotes)
+callAll('HSET', NOTES, heldNotes) -- after HDEL: a key that this batch has released may be handed out again
 
 -- Write back. A key has entered the line before it gets the state of a queued key, and leaves the line after it has lost that state.
 -- (DISCARD alone removes it before, when no error can come later.)

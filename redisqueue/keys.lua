@@ -47,7 +47,9 @@ end
 -- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished.
 local function release(holder, key, state, isFinished)
 	released[#released + 1] = holder .. key
-	if hasNotes then call('HDEL', NOTES, HELD_CAUSES .. key, HELD_PRIORITY .. key) end
+	if hasNotes then
+		releasedNotes[#releasedNotes + 1], releasedNotes[#releasedNotes + 2] = HELD_CAUSES .. key, HELD_PRIORITY .. key
+	end
 	setState(key, false)
 	if isDirty(state) then
 		dirty = dirty - 1

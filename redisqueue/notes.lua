@@ -5,15 +5,39 @@ local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 -- toPriority reads a field of NOTES, which another program may have written.
 local function toPriority(text) return math.floor(math.max(-1e6, math.min(1e6, tonumber(text or 0) or 0))) end
 
+-- The priorities of next hand-outs are read and set here, until handout.lua writes those that were set.
+local nextPriorities, touchedPriorities = {}, {} -- key -> priority; set of keys
+
 -- The field of a priority is NEXT_PRIORITY, HELD_PRIORITY or WAITING_PRIORITY.
-local function priorityOf(field, key) return hasNotes and toPriority(call('HGET', NOTES, field .. key)) or 0 end
+local function priorityOf(field, key)
+	local known = field == NEXT_PRIORITY and nextPriorities[key]
+	return known or hasNotes and toPriority(call('HGET', NOTES, field .. key)) or 0
+end
 local function setPriority(field, key, priority)
-	if priority ~= 0 then
+	hasNotes = hasNotes or priority ~= 0
+	if field == NEXT_PRIORITY then
+		nextPriorities[key], touchedPriorities[key] = priority, hasNotes or nil
+	elseif priority ~= 0 then
 		call('HSET', NOTES, field .. key, whole(priority))
-		hasNotes = true
 	elseif hasNotes then
 		call('HDEL', NOTES, field .. key)
 	end
+end
+
+-- writePriorities writes the priorities that setPriority has kept.
+local function writePriorities()
+	local present, absent = {}, {}
+	for key in pairs(touchedPriorities) do
+		local priority = nextPriorities[key]
+		if priority ~= 0 then
+			present[#present + 1], present[#present + 2] = NEXT_PRIORITY .. key, whole(priority)
+		else
+			absent[#absent + 1] = NEXT_PRIORITY .. key
+		end
+	end
+	callAll('HSET', NOTES, present)
+	callAll('HDEL', NOTES, absent)
+	touchedPriorities = {}
 end
 
 -- A place in the line is a time of the queue's clock, less what the priority puts the key ahead. So no key starves. Keys that were put back
@@ -44,17 +68,8 @@ local function setNextPriority(key, priority, hasEarlierAdd)
 	setPriority(NEXT_PRIORITY, key, priority)
 	local place = tonumber(call('ZSCORE', LINE, key) or -FOREVER)
 	if not isPutBack(place) then -- Otherwise it was put back, or gets its place when it enters the line.
+		writePriorities() -- before the place, which an interrupted batch would otherwise change twice
 		call('ZADD', LINE, whole(place + ahead(earlier) - ahead(priority)), key)
-	end
-end
-
--- causesOf is an iterator over the causes of a list.
-local function causesOf(list)
-	return function()
-		local length, rest = string.match(list, '^(%d+) (.*)$')
-		if not length then return end
-		list = sub(rest, length + 1)
-		return sub(rest, 1, length)
 	end
 end
 
@@ -62,32 +77,45 @@ end
 --
 --   causes   <others> ' ' <time of the first> ' ' and, for each of the last eight, <length of the cause> ' ' <cause>
 --   cause    <time, 16 digits> <q (quiet) or l (loud)> <what it is>
-local WHAT = 18 -- where <what it is> begins in a cause
-local function addCauses(key, added)
-	local others, first, last = 0, nil, {}
-	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', added }) do
-		local itsOthers, itsFirst, list = string.match(text, '^(%d+) (%d+) (.*)$') -- nil if another program has written it
-		others = others + (itsOthers or 0)
-		first = first or itsFirst
-		for cause in causesOf(list or '') do
-			for i, known in ipairs(last) do
-				if sub(known, WHAT) == sub(cause, WHAT) then
-					table.remove(last, i)
-					break
-				end
-			end
-			last[#last + 1] = cause
-			if #last > 8 then
-				table.remove(last, 1)
-				others = others + 1
-			end
+local addCauses
+do
+	-- causesOf is an iterator over the causes of a list.
+	local function causesOf(list)
+		return function()
+			local length, rest = string.match(list, '^(%d+) (.*)$')
+			if not length then return end
+			list = sub(rest, length + 1)
+			return sub(rest, 1, length)
 		end
 	end
-	for i, cause in ipairs(last) do
-		last[i] = #cause .. ' ' .. cause
+
+	local WHAT = 18 -- where <what it is> begins in a cause
+	function addCauses(key, added)
+		local others, first, last = 0, nil, {}
+		for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', added }) do
+			local itsOthers, itsFirst, list = string.match(text, '^(%d+) (%d+) (.*)$') -- nil if another program has written it
+			others = others + (itsOthers or 0)
+			first = first or itsFirst
+			for cause in causesOf(list or '') do
+				for i, known in ipairs(last) do
+					if sub(known, WHAT) == sub(cause, WHAT) then
+						table.remove(last, i)
+						break
+					end
+				end
+				last[#last + 1] = cause
+				if #last > 8 then
+					table.remove(last, 1)
+					others = others + 1
+				end
+			end
+		end
+		for i, cause in ipairs(last) do
+			last[i] = #cause .. ' ' .. cause
+		end
+		call('HSET', NOTES, NEXT_CAUSES .. key, whole(others) .. ' ' .. (first or nowDigits) .. ' ' .. table.concat(last))
+		hasNotes = true
 	end
-	call('HSET', NOTES, NEXT_CAUSES .. key, whole(others) .. ' ' .. (first or nowDigits) .. ' ' .. table.concat(last))
-	hasNotes = true
 end
 
 -- keepNotes copies the notes of a hand-out that was not finished back from the HELD_ to the NEXT_ fields, and merges what is there into them.
@@ -106,5 +134,6 @@ end
 
 -- forgetNextNotes forgets the notes of a hand-out that will not come.
 local function forgetNextNotes(key)
-	call('HDEL', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
+	call('HDEL', NOTES, NEXT_CAUSES .. key)
+	setPriority(NEXT_PRIORITY, key, 0)
 end

@@ -4,6 +4,7 @@
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
 local touched = {} -- set of the keys whose states are written back: this batch has set or removed them
 local released = {} -- what leaves HELD, unless it is held again
+local releasedNotes = {} -- fields of NOTES: those of the hand-outs that are over
 local newlyQueued = {} -- keys that become queued
 local putBack = {} -- set of those of them that come before all others: they were handed out, and not finished
 local due = {} -- set of the keys whose delays have passed
