@@ -41,10 +41,13 @@ local RETRY_FULL_AT = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
-local lastBatch = call('HGET', BATCHES, session) or ''
-local lastSeq, lastLeaseEnds, replyFrom = string.match(lastBatch, '^(%d+) (%-?%d+) ()')
-if lastSeq == seq then return sub(lastBatch, replyFrom) end
-if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
+local lastLeaseEnds
+do
+	local lastSeq, ends, lastReply = string.match(call('HGET', BATCHES, session) or '', '^(%d+) (%-?%d+) (.*)$')
+	if lastSeq == seq then return lastReply end
+	if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
+	lastLeaseEnds = ends
+end
 
 -- The fields of META, beside the names of sessions:
 --   description  what all replicas must have in common     pausedUntil  when the queue's pause ends, FOREVER without an end
@@ -76,22 +79,25 @@ do
 	end
 end
 
--- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2] + meta.offset
-local lastNow = meta.time > 0 and meta.time or now
-local offset = meta.offset + math.max(0, lastNow - now)
-now = math.max(now, lastNow)
+local now, offset, leaseClock
+do
+	-- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
+	local time = call('TIME')
+	now = time[1] * 1000000 + time[2] + meta.offset
+	local lastNow = meta.time > 0 and meta.time or now
+	offset = meta.offset + math.max(0, lastNow - now)
+	now = math.max(now, lastNow)
 
--- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So the lease
--- of one that calls in time does not end because the server's clock was set, or because the server hung or was down. If the server has lost that clock, it goes on a lease
--- before the last lease's end: from 0 it would reach that too late.
-local leaseClock = meta.leaseTime
-if leaseClock == 0 then
-	local lastEnd = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2] or 0
-	leaseClock = math.max(0, lastEnd - lease)
+	-- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So the lease
+	-- of one that calls in time does not end because the server's clock was set, or because the server hung or was down. If the server has lost that clock, it goes on a lease
+	-- before the last lease's end: from 0 it would reach that too late.
+	leaseClock = meta.leaseTime
+	if leaseClock == 0 then
+		local lastEnd = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2] or 0
+		leaseClock = math.max(0, lastEnd - lease)
+	end
+	leaseClock = leaseClock + math.min(now - lastNow, lease / 2)
 end
-leaseClock = leaseClock + math.min(now - lastNow, lease / 2)
 
 local nowDigits = digits(now)
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.

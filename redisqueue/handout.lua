@@ -61,47 +61,54 @@ end
 -- While the line is empty and none was put back, the keys that this batch queues need not enter the line to be handed out, if all are known
 -- to have no priority. (That saves up to a fifth of a batch of 64 keys.)
 local nextNew = 1 -- of newlyQueued
-local isPlain = call('ZCARD', LINE) == 0 and not next(putBack)
-for i = 1, hasNotes and isPlain and #newlyQueued or 0 do
-	isPlain = isPlain and nextPriorities[newlyQueued[i]] == 0
-end
-if isPlain then
-	local n = math.min(#newlyQueued, most)
-	readNotes(newlyQueued, n)
-	while wantsMore() and nextNew <= n do
-		if isQueued(states[newlyQueued[nextNew]]) then
-			handOut(newlyQueued[nextNew], nextNew)
+do
+	local isPlain = call('ZCARD', LINE) == 0 and not next(putBack)
+	for i = 1, hasNotes and isPlain and #newlyQueued or 0 do
+		isPlain = isPlain and nextPriorities[newlyQueued[i]] == 0
+	end
+	if isPlain then
+		local n = math.min(#newlyQueued, most)
+		readNotes(newlyQueued, n)
+		while wantsMore() and nextNew <= n do
+			if isQueued(states[newlyQueued[nextNew]]) then
+				handOut(newlyQueued[nextNew], nextNew)
+			end
+			nextNew = nextNew + 1
 		end
-		nextNew = nextNew + 1
 	end
 end
 
 -- What this batch queues enters the line, after its notes are written.
 writePriorities()
-local places = {} -- as arguments of ZADD
-for i = nextNew, #newlyQueued do
-	local key = newlyQueued[i]
-	if isQueued(states[key]) then
-		places[#places + 1], places[#places + 2] = whole(placeOf(key)), key
+do
+	local places = {} -- as arguments of ZADD
+	for i = nextNew, #newlyQueued do
+		local key = newlyQueued[i]
+		if isQueued(states[key]) then
+			places[#places + 1], places[#places + 2] = whole(placeOf(key)), key
+		end
 	end
+	callAll('ZADD', LINE, places)
 end
-callAll('ZADD', LINE, places)
 
 -- The first keys of the line are handed out.
-local passed, head = 0, readSome(most - handedOut, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
-loadStates(head)
-readNotes(head, #head)
-for i, key in ipairs(head) do
-	if not wantsMore() then break end
-	passed = passed + 1 -- It leaves the line.
-	if not states[key] then -- Another program has written the state, the server has lost it, or an interrupted batch has not written it.
-		setState(key, nowDigits)
-		repaired = repaired + 1
-	end
-	if isQueued(states[key]) then
-		handOut(key, i)
-	else
-		repaired = repaired + 1 -- An interrupted batch has handed it out.
+local passed = 0
+do
+	local head = readSome(most - handedOut, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
+	loadStates(head)
+	readNotes(head, #head)
+	for i, key in ipairs(head) do
+		if not wantsMore() then break end
+		passed = passed + 1 -- It leaves the line.
+		if not states[key] then -- Another program has written the state, the server has lost it, or an interrupted batch has not written it.
+			setState(key, nowDigits)
+			repaired = repaired + 1
+		end
+		if isQueued(states[key]) then
+			handOut(key, i)
+		else
+			repaired = repaired + 1 -- An interrupted batch has handed it out.
+		end
 	end
 end
 
