@@ -113,7 +113,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 func (q *Typed[T]) Causes(item T) Causes {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if s, k := q.mu.keys.Find(h, item); k != nil {
 		if causes := q.causesLocked(s, k); causes != nil {
 			return *causes
@@ -138,7 +138,7 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	s, k := q.mu.keys.Find(h, item)
 	switch {
 	case k == nil || k.Value&processing == 0:

@@ -27,7 +27,7 @@ func TestDueKeysWakeASecondGetter(t *testing.T) {
 	}
 	of := func(field string) int64 {
 		q.mu.Lock()
-		defer q.mu.Unlock()
+		defer q.mu.UnlockAndSend()
 		return reflect.ValueOf(&q.mu.Gate).Elem().FieldByName(field).Int()
 	}
 	for began := time.Now(); time.Since(began) < 20*time.Second; {

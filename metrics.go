@@ -136,7 +136,7 @@ func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
 
 func (q *Typed[T]) refreshMetrics() {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if !q.shuttingDown.Load() {
 		q.observer.Refresh()
 	}

@@ -144,17 +144,17 @@ const (
 
 type entry[T comparable] = keytable.Entry[T, sets]
 
-// unlock ends every critical section that may have changed what sleeping getters or drains wait for.
+// unlock ends every critical section: see [gate.Gate].
 func (q *Typed[T]) unlock() {
 	if q.mu.Watched() {
 		q.notifyAndUnlock()
 		return
 	}
-	q.mu.Unlock()
+	q.mu.UnlockAndSend()
 }
 
 func (q *Typed[T]) notifyAndUnlock() {
-	defer q.mu.Unlock()
+	defer q.mu.UnlockAndSend()
 	n := q.lenLocked()
 	if n > 0 || q.shuttingDown.Load() {
 		q.mu.Wake()
@@ -239,7 +239,7 @@ func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 // Len returns how many keys are queued. Keys that workers hold do not count.
 func (q *Typed[T]) Len() int {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	return q.lenLocked()
 }
 
@@ -353,18 +353,19 @@ func (q *Typed[T]) Done(item T) {
 			k.Value = dirty
 		}
 		q.mu.again--
-	} else {
-		if k.Value&noted != 0 {
-			q.mu.notes.Remove(s)
-		}
-		q.mu.keys.Delete(s)
 	}
 	q.mu.processing--
 	if q.mu.processing == 0 && q.mu.Draining() {
 		q.mu.idleSince = q.clock.Now()
 	}
 	if q.observer != nil {
-		q.observeDoneLocked(s)
+		q.observer.Finished(s, q.observer.Now())
+		if q.shuttingDown.Load() {
+			q.observer.RefreshLast()
+		}
+	}
+	if k.Value&dirty == 0 {
+		q.deleteLocked(s, k)
 	}
 }
 
@@ -386,13 +387,13 @@ func (q *Typed[T]) cancelLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// observeDoneLocked measures the work on the key at s, which has ended.
-func (q *Typed[T]) observeDoneLocked(s keytable.Slot) {
-	q.observer.Finished(s, q.observer.Now())
-	if !q.mu.keys.HasMemory(s) {
-		q.observer.Release(s)
+// deleteLocked gives back the slot s, whose key is in no line and not held: see [keytable.Table.Delete].
+func (q *Typed[T]) deleteLocked(s keytable.Slot, k *entry[T]) {
+	if k.Value&noted != 0 {
+		q.mu.notes.Remove(s)
 	}
-	if q.shuttingDown.Load() {
-		q.observer.RefreshLast()
+	q.mu.keys.Delete(s)
+	if q.observer != nil && !q.mu.keys.HasMemory(s) {
+		q.observer.Release(s)
 	}
 }

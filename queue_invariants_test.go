@@ -32,7 +32,7 @@ func CheckInvariants[T comparable](q TypedInterface[T]) error {
 
 func (q *Typed[T]) checkInvariants() error {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.mu.UnlockAndSend()
 	queued, held, again, marked := 0, 0, 0, 0
 	for n := range q.mu.keys.Slabs() {
 		for s := range q.mu.keys.LiveSlots(n) {
@@ -179,7 +179,7 @@ func FreeLock[T comparable](q TypedInterface[T]) bool {
 			q.mu.Lock()
 			close(locked)
 		}()
-		defer q.mu.Unlock()
+		defer q.mu.UnlockAndSend()
 		select {
 		case <-locked:
 			return true

@@ -61,7 +61,7 @@ func (q *Typed[T]) beginDrain() *gate.Drain {
 // them.
 func (q *Typed[T]) idle() time.Duration {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if q.mu.processing > 0 {
 		return 0
 	}
@@ -73,7 +73,7 @@ func (q *Typed[T]) logLeft() {
 	q.mu.Lock()
 	n, logged := q.lenLocked(), q.mu.leftLogged
 	q.mu.leftLogged = true
-	q.mu.Unlock()
+	q.unlock()
 	if !logged && n > 0 {
 		gate.LogLeft(q.logger, q.name, n)
 	}
@@ -145,16 +145,9 @@ func (q *Typed[T]) dropSome(keys []T) (all []T, more bool) {
 
 // dropLocked drops the key at s, which was just popped.
 func (q *Typed[T]) dropLocked(s keytable.Slot, k *entry[T]) {
-	if k.Value&noted != 0 {
-		q.mu.notes.Remove(s)
-	}
-	wasDirty := k.Value&dirty != 0 // Not if it is a custom Queue's own key.
-	q.mu.keys.Delete(s)
 	q.mu.dropped++
-	if q.observer != nil && wasDirty {
+	if q.observer != nil && k.Value&dirty != 0 { // It is not dirty if it is a custom Queue's own key.
 		q.observer.Canceled(s)
-		if !q.mu.keys.HasMemory(s) {
-			q.observer.Release(s)
-		}
 	}
+	q.deleteLocked(s, k)
 }

@@ -90,7 +90,7 @@ func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 // copyLists returns Stats and up to limit keys of the states whose keys are in a list, under one lock.
 func (q *Typed[T]) copyLists(limit int) (s Snapshot[T]) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	s.Stats = q.statsLocked()
 	for slot := range keytable.Take(limit, q.mu.ready.all()) {
 		s.Queued = append(s.Queued, q.snapshotLocked(slot))
@@ -112,7 +112,7 @@ func (q *Typed[T]) keysIn(wanted func(sets) bool) iter.Seq[KeySnapshot[T]] {
 		}
 		return keys
 	}
-	return keytable.InSteps(&q.mu.keys, q.mu.Lock, q.mu.Unlock, add)
+	return keytable.InSteps(&q.mu.keys, q.mu.Lock, q.unlock, add)
 }
 
 // SnapshotKeys yields the keys of every state, a few hundred under one lock: see [Extended].
@@ -124,7 +124,7 @@ func (q *Typed[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if s, e := q.mu.keys.Find(h, key); e != nil {
 		return q.snapshotLocked(s), true
 	}
@@ -138,7 +138,7 @@ func (q *Typed[T]) AddedAt(key T) (at time.Time) {
 	}
 	h := keytable.HashOf(key)
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value&processing != 0 {
 		at = q.cameAtLocked(s)
 	}

@@ -111,7 +111,7 @@ func (h *Histogram) Plus(other *Histogram) *Histogram {
 // Stats returns the queue's numbers in constant time.
 func (q *Typed[T]) Stats() Stats {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	return q.statsLocked()
 }
 

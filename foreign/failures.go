@@ -56,7 +56,7 @@ func (q *wrapper[T]) NumRequeues(item T) int {
 // holds reports whether a worker has item: then its failures are kept.
 func (q *wrapper[T]) holds(item T) bool {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	k := q.mu.keys[item]
 	return k != nil && k.held
 }

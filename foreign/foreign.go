@@ -130,7 +130,7 @@ func (q *wrapper[T]) unlock() {
 	if q.mu.down && q.mu.held+q.mu.dones+len(q.mu.left) == 0 && q.mu.fetched == nil {
 		q.mu.EndDrain(nil)
 	}
-	q.mu.Unlock()
+	q.mu.UnlockAndSend()
 }
 
 func (q *wrapper[T]) ensureFetcherLocked() {

@@ -15,7 +15,7 @@ import (
 func (q *wrapper[T]) Len() int {
 	n := q.below.Len()
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if q.mu.down {
 		return len(q.mu.left)
 	}
@@ -28,7 +28,7 @@ func (q *wrapper[T]) Len() int {
 // Causes returns why item, which a worker holds or which was added since, was added.
 func (q *wrapper[T]) Causes(item T) (c workqueue.Causes) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	switch k := q.mu.keys[item]; {
 	case k == nil:
 	case k.held:
@@ -48,7 +48,7 @@ var closed = func() <-chan struct{} {
 // AddedAgain returns a channel that is closed when item, which a worker holds, is added here.
 func (q *wrapper[T]) AddedAgain(item T) <-chan struct{} {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	k := q.mu.keys[item]
 	switch {
 	case k == nil || !k.held:
@@ -68,7 +68,7 @@ func (q *wrapper[T]) AddedAt(T) (at time.Time) { return at }
 func (q *wrapper[T]) Stats() workqueue.Stats {
 	st := workqueue.Stats{Queued: q.Len(), ShuttingDown: q.ShuttingDown(), Failing: q.failures.Len()}
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	st.Processing, st.Dropped = q.mu.held, q.mu.dropped
 	return st
 }
@@ -96,7 +96,7 @@ func (q *wrapper[T]) SnapshotKey(item T) (k workqueue.KeySnapshot[T], found bool
 
 func (q *wrapper[T]) snapshot(item T) workqueue.KeySnapshot[T] {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	s := workqueue.KeySnapshot[T]{Key: item}
 	k := q.mu.keys[item]
 	if k == nil {
@@ -125,6 +125,6 @@ func (q *wrapper[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 
 func (q *wrapper[T]) known() []T {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	return slices.Collect(maps.Keys(q.mu.keys))
 }

@@ -56,7 +56,7 @@ func (q *wrapper[T]) drain(ctx context.Context, tired func() (again bool)) error
 // idle returns for how long no key has been held.
 func (q *wrapper[T]) idle() time.Duration {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if q.mu.held > 0 {
 		return 0
 	}

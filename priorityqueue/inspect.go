@@ -123,7 +123,7 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	}
 	h := keytable.HashOf(key)
 	q.mu.Lock()
-	defer q.mu.Unlock() // Nothing changes, so no getter must wake.
+	defer q.unlock()
 	if s, info := q.findLocked(h, key); info != nil && info.state.isHeld() {
 		at = q.cameAtLocked(s)
 	}

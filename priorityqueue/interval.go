@@ -42,7 +42,7 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 func (q *Queue[T]) endIntervals() {
 	q.mu.Lock()
 	q.mu.intervalsOver = true // From now on no key gets another interval.
-	q.mu.Unlock()
+	q.unlock()
 	var now time.Duration
 	lock := func() { q.mu.Lock(); now = q.advanceLocked() }
 	keytable.EachInSteps(&q.mu.keys, lock, q.unlock, func(s keytable.Slot) {

@@ -137,9 +137,9 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	return q
 }
 
-// unlock ends every critical section after which there may be something to do for others: for a sleeping
-// getter, a key to take or a shutdown to notice; for the loop, another time to wait for; and for
-// drains, that nothing is left.
+// unlock ends every critical section: see [gate.Gate]. Others may have something to do afterwards: a sleeping
+// getter has a key to take or a shutdown to notice, the loop another time to wait for, and drains end when
+// nothing is left.
 func (q *Queue[T]) unlock() {
 	if q.mu.Watched() {
 		if q.canTakeLocked() || q.isExhaustedLocked() {
@@ -151,7 +151,7 @@ func (q *Queue[T]) unlock() {
 	}
 	next := q.nextDueLocked()
 	wake := q.loop.TendLocked(next)
-	q.mu.Unlock()
+	q.mu.UnlockAndSend()
 	if wake {
 		q.loop.Wake()
 	}

@@ -17,7 +17,7 @@ import (
 // other goroutine may be in the middle of a call of q.
 func (q *Queue[T]) CheckInvariants() error {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.mu.UnlockAndSend()
 	for _, check := range []func() error{q.checkKeys, q.checkLines, q.checkGroups, q.checkPauses, q.checkMetrics,
 		q.checkLoop} {
 		if err := check(); err != nil {
@@ -271,7 +271,7 @@ func (q *Queue[T]) checkLoop() error {
 // Remembered returns the number of keys, groups and lines that the queue has memory for.
 func (q *Queue[T]) Remembered() (keys, groups, lines int) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.mu.UnlockAndSend()
 	return q.mu.keys.Len(), q.mu.groups.Len(), q.mu.lines.Len()
 }
 

@@ -23,7 +23,7 @@ func TestManyDueKeys(t *testing.T) {
 		}
 		waiting := func(move bool) int {
 			q.mu.Lock()
-			defer q.mu.Unlock()
+			defer q.mu.UnlockAndSend()
 			if move {
 				q.moveDueLocked(q.nextDueLocked())
 			}
@@ -199,7 +199,7 @@ func TestIntervalOfAGetThatWaitedForTheLock(t *testing.T) {
 	}()
 	time.Sleep(10 * time.Millisecond) // If the getter has not begun by then, the test finds less.
 	clock.Step(50 * time.Millisecond)
-	q.mu.Unlock()
+	q.mu.UnlockAndSend()
 	q.Done(<-got)
 	q.Add("a")
 	if k, _ := q.SnapshotKey("a"); k.Due.Sub(clock.Now()) != 50*time.Millisecond {

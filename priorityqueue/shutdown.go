@@ -64,7 +64,7 @@ func (q *Queue[T]) drain(ctx context.Context, tired func() (again bool)) error {
 // them.
 func (q *Queue[T]) idle() time.Duration {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	if q.mu.held > 0 {
 		return 0
 	}
@@ -76,7 +76,7 @@ func (q *Queue[T]) logLeft() {
 	q.mu.Lock()
 	n, logged := q.mu.queued, q.mu.leftLogged
 	q.mu.leftLogged = true
-	q.mu.Unlock()
+	q.unlock()
 	if !logged && n > 0 {
 		gate.LogLeft(nil, q.config.Name, n)
 	}

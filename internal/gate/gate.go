@@ -8,8 +8,11 @@ import (
 	"sync"
 )
 
-// Gate is a lock with waiters. The queue locks it, changes its own state, calls Wake or EndDrain if that is
-// what sleepers or drains wait for, and unlocks it. The zero Gate is unlocked and ready to use.
+// Gate is a lock with waiters. The zero Gate is unlocked and ready to use.
+//
+// It has no Unlock on purpose. A queue has one method, unlock, that ends each of its critical sections: it
+// calls Wake if a getter would find something, EndDrain if nothing is left, and UnlockAndSend. So no section
+// can forget those that wait for what it has changed, and one that changes nothing costs a comparison.
 //
 // A burst of adds wakes one getter. That getter wakes the next one when it unlocks, if there is still
 // something to do. So one producer does not wake 64 workers for 64 keys that three of them could handle, and
@@ -21,10 +24,10 @@ type Gate struct {
 
 	wakeUps  chan struct{} // nil until a getter sleeps
 	sleeping int
-	// pending is the number of wake-ups that are on their way: sent, or about to be sent by Unlock, and not yet
+	// pending is the number of wake-ups that are on their way: sent, or about to be sent, and not yet
 	// noted by a getter that has locked the gate again.
 	pending int
-	wake    bool   // Unlock must send one.
+	wake    bool   // UnlockAndSend must send one.
 	drain   *Drain // nil if nothing waits for the end
 }
 
@@ -33,8 +36,8 @@ const maxPending = 2
 
 func (g *Gate) Lock() { g.mu.Lock() }
 
-// Unlock unlocks the gate and sends the wake-up that Wake has asked for.
-func (g *Gate) Unlock() {
+// UnlockAndSend unlocks the gate and sends the wake-up that Wake has asked for. Only a queue's unlock calls it.
+func (g *Gate) UnlockAndSend() {
 	if g.wake {
 		g.unlockAndWake()
 		return
@@ -54,7 +57,7 @@ func (g *Gate) unlockAndWake() {
 // Watched reports whether anything sleeps or drains. It and the methods below need the lock.
 func (g *Gate) Watched() bool { return g.sleeping > 0 || g.drain != nil }
 
-// Wake wakes a sleeping getter at Unlock, unless none sleeps or one is being woken already.
+// Wake wakes a sleeping getter at the unlock, unless none sleeps or one is being woken already.
 func (g *Gate) Wake() { g.wakeUpTo(1) }
 
 // WakeAnother is Wake that wakes a second getter if one is being woken already. It is for goroutines that are
@@ -77,7 +80,7 @@ func (g *Gate) Sleep(done <-chan struct{}) bool {
 	}
 	wakeUps, woken := g.wakeUps, false
 	g.sleeping++
-	g.Unlock()
+	g.UnlockAndSend()
 	defer func() {
 		g.mu.Lock()
 		g.sleeping--

@@ -16,7 +16,7 @@ func sleeper(g *Gate, done <-chan struct{}, more *bool) (woken <-chan bool) {
 		if *more {
 			g.Wake()
 		}
-		g.Unlock()
+		g.UnlockAndSend()
 		result <- woken
 	}()
 	return result
@@ -24,7 +24,7 @@ func sleeper(g *Gate, done <-chan struct{}, more *bool) (woken <-chan bool) {
 
 func wake(g *Gate, times int) {
 	g.Lock()
-	defer g.Unlock()
+	defer g.UnlockAndSend()
 	for range times {
 		g.Wake()
 	}
@@ -85,7 +85,7 @@ func TestWakeAnother(t *testing.T) {
 		if sent != 2 || g.pending != 2 {
 			t.Errorf("%d wake-ups were sent, %d are pending, want 2", sent, g.pending)
 		}
-		g.Unlock()
+		g.UnlockAndSend()
 		for range sent {
 			g.wakeUps <- struct{}{}
 		}
@@ -117,7 +117,7 @@ func TestSleeperGivesUp(t *testing.T) {
 			g.Lock()
 			g.Wake()
 			close(done)
-			g.Unlock()
+			g.UnlockAndSend()
 			if <-first {
 				t.Fatal("Sleep = true with done closed")
 			}
