@@ -36,7 +36,7 @@ type run[K comparable] struct {
 	line    *line[K]                                // of that queue
 	endLine func()
 	members []*member[K] // the processes that live, or will start again
-	// running are the calls that go on. The sim's mu guards it.
+	// running are the calls that run now. The sim's mu guards it.
 	running map[*call]struct{}
 	// failing is why the last call of a key has failed, if its handler does not say when it wants to be
 	// called again. It is guarded likewise.

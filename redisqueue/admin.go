@@ -194,8 +194,8 @@ func (a *Admin) DropSetAside(ctx context.Context, encoded ...string) (dropped []
 // Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that
 // are being processed, on any replica, lose their leases with the replica's next call. It deletes without
 // blocking the server, one shard after the other; what is added meanwhile may be deleted or not, and the
-// replicas go on with an empty queue. It returns an error if the server does not answer, or ctx ends; then a
-// part may be deleted. It works after shutdown too.
+// replicas continue with an empty queue. It returns an error if the server does not answer, or ctx ends; then
+// a part may be deleted. It works after shutdown too.
 func (a *Admin) Purge(ctx context.Context) error {
 	for _, s := range a.queue.shards {
 		// The sessions' WAKE lists end by themselves within a minute.

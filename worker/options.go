@@ -75,7 +75,7 @@ type Options[T comparable] struct {
 
 	// HandlerTimeout is when a call's context ends, with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
-	// StuckAfter is how long a handler, with its hooks and the queue's Fail, may go on after its HandlerTimeout
+	// StuckAfter is how long a handler, with its hooks and the queue's Fail, may run after its HandlerTimeout
 	// (without one: after its start) before it is reported as stuck, once per call, to OnStuck and in the log.
 	// It keeps its key. Zero means never. The report has the goroutine's stack, unless the program has more
 	// than 3,000 goroutines: to read stacks stops the whole program, for 2.5 to 14 µs a goroutine.
