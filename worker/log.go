@@ -51,7 +51,10 @@ func (c *Tracked[T]) logCall() {
 		level, message = slog.LevelWarn, "The key's lease ended before the handler returned, its answer is ignored"
 	}
 	if r.AtOnce > maxAtOnce && isPowerOfTwo(r.AtOnce) {
-		level, message = slog.LevelWarn, "A key comes at once again and again, it is slowed down"
+		level = slog.LevelWarn
+		if c.base.Err() == nil {
+			message = "A key comes at once again and again, it is slowed down"
+		}
 	}
 	// Not the handler's context, which may have ended.
 	if !t.logger.Enabled(c.base, level) {
