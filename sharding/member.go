@@ -322,15 +322,25 @@ func (m *Member) turnLocked(now time.Duration) time.Duration {
 	return turn * time.Duration(min(rank, maxTurns))
 }
 
-// trouble counts how often something has failed in a row.
-type trouble int
+// trouble counts how often something has failed, as long as no two leases pass without a failure.
+type trouble struct {
+	failures int
+	last     time.Duration
+}
 
-// note logs the first failure of something, and each doubling of their number, unless the member has ended.
+// note logs the first failure of something, and each doubling of their number, unless the member has ended. A
+// call without an error ends no trouble: what fails is often tried only now and then.
 func (m *Member) note(t *trouble, message string, err error) {
-	if err == nil {
-		*t = 0
-	} else if *t++; *t&(*t-1) == 0 && m.ctx.Err() == nil {
-		m.logger.Warn(message, "member", m.ID(), "failures", int(*t), "err", err)
+	if err == nil || m.ctx.Err() != nil {
+		return
+	}
+	now := m.now()
+	if now-t.last >= 2*m.config.Lease {
+		t.failures = 0
+	}
+	t.failures, t.last = t.failures+1, now
+	if t.failures&(t.failures-1) == 0 {
+		m.logger.Warn(message, "member", m.ID(), "failures", t.failures, "err", err)
 	}
 }
 
