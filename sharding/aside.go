@@ -82,7 +82,7 @@ func (q *queue[T]) takeAside(slot int) map[T]asideKey {
 
 // asideOf returns what is known of a key that is aside.
 func (q *queue[T]) asideOf(key T) (k asideKey, found bool) {
-	slot, _ := q.locate(key)
+	slot := q.slotOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k, found = q.mu.aside[slot][key]
@@ -91,7 +91,7 @@ func (q *queue[T]) asideOf(key T) (k asideKey, found bool) {
 
 // removeAside forgets a key that is aside, and reports whether it was.
 func (q *queue[T]) removeAside(key T) bool {
-	slot, _ := q.locate(key)
+	slot := q.slotOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	_, found := q.mu.aside[slot][key]
@@ -183,7 +183,7 @@ func (q *queue[T]) Causes(key T) workqueue.Causes {
 	if !q.wasAside.Load() {
 		return c
 	}
-	slot, _ := q.locate(key)
+	slot := q.slotOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before := q.mu.cameBack[key].causes

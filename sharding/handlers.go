@@ -2,69 +2,48 @@ package sharding
 
 import (
 	"context"
-	"reflect"
 	"sync"
 	"sync/atomic"
 )
 
-// cells are the keys of one slot that are being handled, as tokens: numbers that are not zero, and almost
-// always differ for different keys. They fill a cache line. More keys than that have a chain of cells.
-//
-// Cells need no lock. A key is put before the slot's state is read, and the state is set before the cells are
-// counted, so a member that has made a slot stop sees each key that was handed out before.
-type cells struct {
-	tokens [7]atomic.Uint64
-	next   atomic.Pointer[cells]
+// running counts the calls of handlers for each key of one slot. A key is put before the slot's state is read,
+// and the state is set before the keys are counted, so a member that has made a slot stop sees each key that
+// was handed out before. A key may be counted twice: Next may hand it out while its last Done still runs.
+type running[T comparable] struct {
+	mu   sync.Mutex
+	keys map[T]int // never has a zero
 }
 
-func (c *cells) put(token uint64) {
-	for ; ; c = c.orNext() {
-		for i := range c.tokens {
-			if t := &c.tokens[i]; t.Load() == 0 && t.CompareAndSwap(0, token) {
-				return
-			}
-		}
+func (r *running[T]) put(key T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keys == nil {
+		r.keys = make(map[T]int)
+	}
+	r.keys[key]++
+}
+
+// remove does nothing for a key that is not there.
+func (r *running[T]) remove(key T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keys[key] > 1 {
+		r.keys[key]--
+	} else {
+		delete(r.keys, key)
 	}
 }
 
-func (c *cells) orNext() *cells {
-	if c.next.Load() == nil {
-		c.next.CompareAndSwap(nil, new(cells))
-	}
-	return c.next.Load()
+func (r *running[T]) has(key T) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.keys[key] > 0
 }
 
-// remove takes one of the tokens out. It does nothing if there is none.
-func (c *cells) remove(token uint64) {
-	for ; c != nil; c = c.next.Load() {
-		for i := range c.tokens {
-			if t := &c.tokens[i]; t.Load() == token && t.CompareAndSwap(token, 0) {
-				return
-			}
-		}
-	}
-}
-
-func (c *cells) has(token uint64) bool {
-	for ; c != nil; c = c.next.Load() {
-		for i := range c.tokens {
-			if c.tokens[i].Load() == token {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (c *cells) len() (n int) {
-	for ; c != nil; c = c.next.Load() {
-		for i := range c.tokens {
-			if c.tokens[i].Load() != 0 {
-				n++
-			}
-		}
-	}
-	return n
+func (r *running[T]) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.keys)
 }
 
 func (m *Member) isBusy(slot int) bool { return m.handlers(slot) > 0 }
@@ -89,20 +68,17 @@ func (m *Member) anyBusy() bool {
 // holding is a time during which handlers of a slot may run. Their contexts end with it.
 type holding struct {
 	epoch int64
-	// cause is why the holding has ended, if it has. leases has its *lease of handlers.
+	// cause is why the holding has ended, if it has. leases has the *lease of each handler.
 	cause  atomic.Pointer[error]
 	leases sync.Map
-	// shared is a lease that all handlers with the same parent context share: it allocates nothing.
-	shared atomic.Pointer[lease]
 	// onHold is the lease of all keys on hold, or nil. It also ends when the slot is to move.
 	onHold atomic.Pointer[lease]
 }
 
-// lease is a context that ends with a holding. Leases of keys on hold have no parent.
+// lease is a context that ends with a holding.
 type lease struct {
 	context.Context
-	parent context.Context
-	end    context.CancelCauseFunc
+	end context.CancelCauseFunc
 }
 
 type fenceKey struct{}
@@ -134,7 +110,7 @@ func (h *holding) leaseOnHold() context.Context {
 			return l
 		}
 		ctx, end := context.WithCancelCause(context.Background())
-		h.onHold.CompareAndSwap(nil, &lease{Context: ctx, end: end})
+		h.onHold.CompareAndSwap(nil, &lease{ctx, end})
 	}
 }
 
@@ -147,20 +123,11 @@ func (h *holding) endOnHold(cause error) {
 
 // lease returns a context from ctx that ends with the holding.
 func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFunc) {
-	if l := h.shared.Load(); l != nil && l.parent == ctx {
-		return l, noRelease
-	}
 	leased, end := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.epoch))
-	l := &lease{leased, ctx, end}
-	if !reflect.ValueOf(ctx).Comparable() {
-		l.parent = nil // == would panic.
-	}
+	l := &lease{leased, end}
 	h.leases.Store(l, nil)
 	if cause := h.cause.Load(); cause != nil { // after the Store
 		end(*cause)
-	}
-	if h.shared.CompareAndSwap(nil, l) {
-		return l, noRelease // It is there for the next one.
 	}
 	return l, func() {
 		h.leases.Delete(l)
@@ -172,8 +139,8 @@ func noRelease() {}
 
 func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.CancelFunc) {
 	_ = q.leased.Load() || q.leased.CompareAndSwap(false, true) // for Done
-	slot, token := q.locate(key)
-	if !q.cells[slot].has(token) {
+	slot := q.slotOf(key)
+	if !q.running[slot].has(key) {
 		return ctx, noRelease
 	}
 	return q.member.holdingOf(slot).lease(ctx)
@@ -195,8 +162,8 @@ func (m *Member) holdingOf(slot int) *holding {
 // LeaseHeld is that of [leasing.Leaser]: its context also ends when the slot is to move. So keys on hold do
 // not delay a handover. It takes nothing from ctx, and the keys of a slot share one context.
 func (q *queue[T]) LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc) {
-	slot, token := q.locate(key)
-	if !q.cells[slot].has(token) {
+	slot := q.slotOf(key)
+	if !q.running[slot].has(key) {
 		return ctx, noRelease
 	}
 	h := q.member.holdingOf(slot)
@@ -210,4 +177,4 @@ func (q *queue[T]) LeaseHeld(ctx context.Context, key T) (context.Context, conte
 	return leased, noRelease
 }
 
-func (q *queue[T]) handlers(slot int) int { return q.cells[slot].len() }
+func (q *queue[T]) handlers(slot int) int { return q.running[slot].len() }

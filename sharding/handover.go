@@ -1,18 +1,13 @@
 package sharding
 
-import (
-	"log/slog"
-	"time"
-)
+import "log/slog"
 
 // handover is an attempt to give a slot away by a write that replaces the table of that id and epoch. The
 // slot stays absent while it may still succeed.
 type handover struct {
-	table     string
-	epoch     int64
-	unsure    bool          // The write reported an error, and may take effect later.
-	took      time.Duration // for how long the slot was stopping
-	uncounted bool          // It is not in Stats yet.
+	table  string
+	epoch  int64
+	unsure bool // The write reported an error, and may take effect later.
 }
 
 // mayStillSucceed reports whether the handover may still succeed although the table is t.
@@ -51,9 +46,13 @@ func (m *Member) releaseLocked(i int, t *table) bool {
 	}
 	if m.state(i) == stopping {
 		m.dropLocked(i, ErrNotHeld)
-		s.handover.took, s.handover.uncounted = m.now()-s.stop.since, true
 	}
 	s.handover.unsure = s.handover.unsure && s.handover.mayStillSucceed(t)
 	s.handover.table, s.handover.epoch = t.id, t.epoch
 	return true
+}
+
+// isOf reports whether the write of table t gives slot i away by this handover, or ends an attempt to.
+func (h handover) isOf(t *table, i int) bool {
+	return h.table == t.id && h.epoch == t.epoch-1 && t.slots[i].epoch == t.epoch
 }

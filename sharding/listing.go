@@ -35,7 +35,7 @@ func (q *queue[T]) listLoop() {
 			keys = func(func(T) bool) {} // An empty sequence may be nil, as an empty slice may.
 		}
 		for key := range keys {
-			slot, _ := q.locate(key)
+			slot := q.slotOf(key)
 			if _, ok := slots[slot]; ok && q.member.state(slot) != absent {
 				q.add(key, q.listPriority)
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/maphash"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -74,9 +73,8 @@ type queue[T comparable] struct {
 	keys     func(context.Context) (iter.Seq[T], error)
 	name     string
 
-	hasher hasher[T]
-	seed   maphash.Seed // for tokens, if the hash is the user's
-	cells  []cells
+	hasher  hasher[T]
+	running []running[T] // by their slots
 
 	add          func(key T, priority int) // without priorities as Add
 	listPriority int
@@ -114,7 +112,7 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 	}
 	q := &queue[T]{
 		ExtendedRateLimiting: foreignqueue.RateLimiting(inner), inner: inner, member: member, keys: config.Keys,
-		hasher: h, seed: maphash.MakeSeed(), cells: make([]cells, len(member.slots)),
+		hasher: h, running: make([]running[T], len(member.slots)),
 		listPriority: config.ListPriority}
 	q.name = cmp.Or(config.Name, q.Stats().Name)
 	q.add = func(key T, _ int) { q.ExtendedRateLimiting.Add(key) }
@@ -132,19 +130,11 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 
 func (q *queue[T]) nameAndHash() (name, hash string) { return q.name, q.hasher.name }
 
-// locate returns a key's slot, and its token in the slot's cells.
-func (q *queue[T]) locate(key T) (slot int, token uint64) {
-	token = q.hasher.hash(key)
-	slot = slotOf(token, len(q.cells))
-	if q.hasher.custom != nil { // It may be the same for many keys.
-		token = maphash.Comparable(q.seed, key)
-	}
-	return slot, token | 1
-}
+func (q *queue[T]) slotOf(key T) int { return slotOf(q.hasher.hash(key), len(q.running)) }
 
 // mayAdd reports whether the key's slot is here, and counts the key if not.
 func (q *queue[T]) mayAdd(key T) bool {
-	if q.member.state(slotOf(q.hasher.hash(key), len(q.cells))) == absent {
+	if q.member.state(q.slotOf(key)) == absent {
 		q.ofOthers.Add(1)
 		return false
 	}
@@ -152,7 +142,7 @@ func (q *queue[T]) mayAdd(key T) bool {
 }
 
 func (q *queue[T]) Holds(key T) bool {
-	return q.member.state(slotOf(q.hasher.hash(key), len(q.cells))) == held
+	return q.member.state(q.slotOf(key)) == held
 }
 
 func (q *queue[T]) KeysOfOthers() uint64 { return q.ofOthers.Load() }
@@ -213,15 +203,14 @@ func (q *queue[T]) Next(ctx context.Context) (workqueue.HandOut[T], error) {
 
 // take reports whether a key that came out of the queue below may be handed out. If not, it has called Done.
 func (q *queue[T]) take(key T) bool {
-	slot, token := q.locate(key)
+	slot := q.slotOf(key)
 	for {
-		q.cells[slot].put(token)
+		q.running[slot].put(key)
 		state := q.member.state(slot) // after the put
 		if state == held {
 			return true
 		}
-		// A Done of this key that still runs may remove this token, and this call that of Done: they are equal.
-		q.cells[slot].remove(token)
+		q.running[slot].remove(key)
 		signal(q.member.toWork)
 		if state == absent {
 			// If the slot has come back since the state was read, its listing adds the key, and Done queues it.
@@ -244,8 +233,8 @@ func (q *queue[T]) Done(key T) {
 			"its handler goes on when the key moves, beside another one", "queue", q.name)
 	}
 	q.forgetAside(key)
-	slot, token := q.locate(key)
-	q.cells[slot].remove(token)
+	slot := q.slotOf(key)
+	q.running[slot].remove(key)
 	if q.member.state(slot) != held { // after the removal
 		signal(q.member.toWork)
 	}

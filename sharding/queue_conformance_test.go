@@ -88,18 +88,18 @@ func TestPriorityConformance(t *testing.T) {
 	}.Run(t)
 }
 
-// allDone checks that the cells count as many keys as are being processed: not one more, and not one less.
+// allDone checks that the member counts as many running handlers as there are keys being processed.
 func allDone(tested workqueue.TypedInterface[string]) error {
 	q, ok := tested.(*queue[string])
 	if !ok {
 		q = tested.(*operableQueue[string]).queue
 	}
 	n := 0
-	for s := range q.cells {
+	for s := range q.running {
 		n += q.handlers(s)
 	}
 	if p := q.Stats().Processing; n != p {
-		return fmt.Errorf("%d tokens, %d keys are being processed", n, p)
+		return fmt.Errorf("%d handlers, %d keys are being processed", n, p)
 	}
 	return nil
 }

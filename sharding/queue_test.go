@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -36,24 +35,6 @@ func TestAddedAt(t *testing.T) {
 			q.ShutDown()
 		}
 	})
-}
-
-// A worker may get a key while the Done of another one has yet to take out its token. Whichever cell each of
-// them empties, both are empty in the end: otherwise the slot could never move again.
-func TestTokensOfOneKey(t *testing.T) {
-	var c cells
-	c.put(1)
-	c.put(2) // of the first worker
-	c.remove(1)
-	c.put(2) // of the second one
-	c.remove(2)
-	if n := c.len(); n != 1 || !c.has(2) {
-		t.Errorf("%d tokens are left", n)
-	}
-	c.remove(2)
-	if n := c.len(); n != 0 {
-		t.Errorf("%d tokens are left", n)
-	}
 }
 
 // The contexts of handlers end before their slot is kept, however late the member looks.
@@ -89,23 +70,4 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		}
 		q.Done(key)
 	})
-}
-
-// uncomparable is a context that cannot be compared with itself, though its type is one that can be.
-type uncomparable struct {
-	context.Context
-	with any
-}
-
-// Handlers with the same context share a lease. One that cannot be compared gets leases of its own.
-func TestLeaseOfContextThatCannotBeCompared(t *testing.T) {
-	h := new(holding)
-	parent := uncomparable{t.Context(), []int{}}
-	for range 2 {
-		ctx, release := h.lease(parent)
-		defer release()
-		if h.end(leasing.ErrLost); context.Cause(ctx) != leasing.ErrLost {
-			t.Error("the lease has not ended with its holding:", context.Cause(ctx))
-		}
-	}
 }

@@ -153,7 +153,6 @@ func (m *Member) updateSlotsLocked() {
 	}
 	now, gained, lost := m.now(), 0, 0
 	for i := range m.slots {
-		m.countHandoverLocked(i, valid)
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
 			if m.updateOwnLocked(i, now) {
 				gained++
@@ -274,18 +273,4 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 			"member", m.mu.self.id, "slots", kept, "next_try_in", 4*timeout)
 	}
 	return next
-}
-
-// countHandoverLocked counts a handover that by the table has succeeded, if the member is still valid.
-func (m *Member) countHandoverLocked(i int, valid bool) {
-	h, t := &m.slots[i].handover, m.mu.view.table
-	if !h.uncounted || valid && h.mayStillSucceed(t) {
-		return
-	}
-	h.uncounted = false
-	if stats := &m.mu.stats; valid && h.table == t.id && t.slots[i].holder != m.mu.self.id {
-		stats.HandedOver++
-		stats.HandoverTime += h.took
-		stats.LongestHandover = max(stats.LongestHandover, h.took)
-	}
 }

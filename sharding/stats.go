@@ -33,9 +33,6 @@ type Stats struct {
 	Kept uint64
 	// LostLeases is how often others took the member for dead.
 	LostLeases uint64
-	// HandoverTime is how long all handovers took together, and LongestHandover the longest, from when the
-	// slot stopped until its last handler had returned.
-	HandoverTime, LongestHandover time.Duration
 }
 
 // Stats returns the member's numbers. It takes a few microseconds.

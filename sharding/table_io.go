@@ -212,18 +212,20 @@ func (m *Member) noteWriteLocked(t *table, err error) {
 	switch {
 	case err == nil:
 		m.mu.since.notWritten = 0
-		return
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
 		return
+	default:
+		m.mu.since.notWritten, m.mu.writeErr = cmp.Or(m.mu.since.notWritten, m.now()), err
 	}
-	m.mu.since.notWritten, m.mu.writeErr = cmp.Or(m.mu.since.notWritten, m.now()), err
+	refused := errors.Is(err, ErrRefused) || isDenied(err)
 	for i := range m.slots {
 		s := &m.slots[i]
-		if h := s.handover; h.table != t.id || h.epoch != t.epoch-1 || t.slots[i].epoch != t.epoch {
-			continue // This write neither gives the slot away, nor ends an attempt to.
-		}
 		switch {
-		case !errors.Is(err, ErrRefused) && !isDenied(err) || s.handover.unsure:
+		case !s.handover.isOf(t, i):
+		case err == nil && t.slots[i].holder != m.mu.self.id:
+			m.mu.stats.HandedOver++
+		case err == nil:
+		case !refused || s.handover.unsure:
 			s.handover.unsure = true
 		case m.mu.phase == staying: // One that leaves would release it at once, and try again without a pause.
 			s.handover, s.keepUntil = handover{}, m.now()+m.config.Lease

@@ -67,10 +67,6 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 		"Total number of times that a slot was not handed over because a handler did not return")
 	send(counter, float64(s.LostLeases), "lost_leases_total",
 		"Total number of times that others took this member for dead")
-	send(counter, s.HandoverTime.Seconds(), "handover_seconds_total",
-		"Total time that handovers took until the last handler had returned")
-	send(gauge, s.LongestHandover.Seconds(), "longest_handover_seconds",
-		"Longest time that a handover took until the last handler had returned")
 	for name, queue := range c.queues {
 		slots, age := queue.Unlisted()
 		send(counter, float64(queue.KeysOfOthers()), "keys_of_others_total",
