@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 )
@@ -44,17 +43,6 @@ func (m *Member) overdue(now time.Duration) (toMark []string, due time.Duration)
 		}
 	}
 	return toMark, due
-}
-
-// markErrLocked returns an error if this member has not been able for a lease to mark an overdue record.
-func (m *Member) markErrLocked() error {
-	now := m.now()
-	for id, k := range m.mu.members {
-		if k.markErr != nil && k.liveness(now) == overdue && now >= k.markFailedSince+m.config.Lease {
-			return fmt.Errorf("sharding: cannot mark the record of %s, which is overdue: %w", id, k.markErr)
-		}
-	}
-	return nil
 }
 
 // markDead ends the life of an overdue member. It reads the record once more, because the watch may be late,

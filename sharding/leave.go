@@ -96,8 +96,8 @@ func (m *Member) beginToRetireLocked() (r Record, seesTable bool) {
 	if m.mu.phase == staying || m.anyBusy() {
 		return r, false
 	}
-	m.mu.since.drained = cmp.Or(m.mu.since.drained, now)
-	isLate := now-m.mu.since.drained >= m.config.Lease // It cannot write the table.
+	m.mu.drainedSince = cmp.Or(m.mu.drainedSince, now)
+	isLate := now-m.mu.drainedSince >= m.config.Lease // It cannot write the table.
 	usable := view.isThere() && view.unusable == nil
 	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.names(id)
 	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {

@@ -133,7 +133,7 @@ func TestListThatFailsForGood(t *testing.T) {
 			t.Error("FAILURE:", err)
 		}
 		a.mu.Lock()
-		a.mu.problem.renew = nil // as when it leaves and does not try to renew its record, so nothing fails
+		a.mu.health.renewErr = nil // as when it leaves and does not try to renew its record, so nothing fails
 		a.mu.Unlock()
 		if err := a.Err(); err == nil || !strings.Contains(err.Error(), "list the members") {
 			t.Error("FAILURE:", err)

@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -69,23 +68,6 @@ func (m *Member) queuesIfAllLocked() int {
 func (m *Member) lackingLocked() []string {
 	isMade := func(name string) bool { return slices.Contains(m.mu.queueNames, name) }
 	return slices.DeleteFunc(slices.Clone(m.config.Queues), isMade)
-}
-
-// lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
-func (m *Member) lacksQueueLocked() error {
-	now, since := m.now(), &m.mu.since.noQueue
-	if m.queuesIfAllLocked() > 0 {
-		*since = 0
-		return nil
-	}
-	switch *since = cmp.Or(*since, now); {
-	case now-*since < m.config.Lease:
-		return nil
-	case len(m.mu.queueNames) > 0:
-		return fmt.Errorf("%w: it has %q, and Config.Queues also %q",
-			ErrNoQueue, m.mu.queueNames, m.lackingLocked())
-	}
-	return ErrNoQueue
 }
 
 // checkHashesLocked returns an error if the members of the table hash keys in another way.

@@ -163,7 +163,7 @@ func (m *Member) noteStoredLocked(sequence int64, r Record) (upToDate bool, err 
 	self.version, self.storedSequence = r.Version, sequence
 	m.sawMemberLocked(self.id, r)
 	if a, ok := self.attempts[sequence]; ok {
-		if a.began.since(self.renewed) > m.config.Lease*2/3 || self.renewed.mono < m.mu.failedAt {
+		if a.began.since(self.renewed) > m.config.Lease*2/3 || self.renewed.mono < m.mu.health.failedAt {
 			m.extendLeasesLocked() // It was out of touch.
 		}
 		self.renewed = self.renewed.latest(a.began)
@@ -287,9 +287,9 @@ func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 	due = now + m.config.Lease
 	var r Record
 	m.update(func() {
-		if since := m.mu.since.unusable; since > 0 && !m.mu.barred && m.mu.phase == staying {
+		if since := m.mu.health.unusable; since > 0 && !m.mu.barred && m.mu.phase == staying {
 			if due = since + m.config.Lease; due <= now {
-				m.barLocked("Cannot use the table for a lease. Giving up all slots", m.mu.problem.confirm)
+				m.barLocked("Cannot use the table for a lease. Giving up all slots", m.mu.health.confirmErr)
 			}
 		}
 		if m.mu.barred && m.mu.self.version != "" && !m.anyBusy() {

@@ -64,8 +64,8 @@ func (m *Member) nextTableLocked(tableID string, now time.Duration) (*table, str
 	if !next.same(t) || p.mustSettle() {
 		return next, view.version, p.due
 	}
-	if m.mu.since.planWaits == 0 && !p.keepsSlots() { // No plan waits, and no slot is kept.
-		m.mu.since.notWritten = 0
+	if m.mu.planWaitsSince == 0 && !p.keepsSlots() { // No plan waits, and no slot is kept.
+		m.mu.health.notWritten = 0
 	}
 	return nil, "", p.due
 }
@@ -198,7 +198,7 @@ func (p *planner) applyTargets(next *table) {
 // allowed returns the planned table if this member may write it now, otherwise a copy of the present one, in
 // which only this member's leaving may be new.
 func (p *planner) allowed(planned *table) *table {
-	waitsSince := &p.m.mu.since.planWaits
+	waitsSince := &p.m.mu.planWaitsSince
 	if planned.same(p.t) {
 		*waitsSince = 0
 		return planned

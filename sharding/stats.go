@@ -138,7 +138,7 @@ func (m *Member) kept() []operate.Fact {
 		return nil
 	}
 	why := "handlers do not return although their contexts have ended"
-	if m.mu.since.notWritten > 0 {
+	if m.mu.health.notWritten > 0 {
 		why = "the table cannot be stored"
 	}
 	next = next.Round(time.Second)

@@ -64,11 +64,11 @@ func (m *Member) list() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.mu.since.othersNotListed = cmp.Or(m.mu.since.othersNotListed, m.now())
-		m.mu.problem.list = fmt.Errorf("cannot list the members: %w", err)
-		return m.mu.problem.list
+		m.mu.health.othersNotListed = cmp.Or(m.mu.health.othersNotListed, m.now())
+		m.mu.health.listErr = fmt.Errorf("cannot list the members: %w", err)
+		return m.mu.health.listErr
 	}
-	m.mu.since.othersNotListed, m.mu.problem.list, m.mu.listVersion = 0, nil, version
+	m.mu.health.othersNotListed, m.mu.health.listErr, m.mu.listVersion = 0, nil, version
 	for id, k := range m.mu.members {
 		if !listed[id] && k.firstSeen < began {
 			m.noteMissingLocked(k)

@@ -1,0 +1,117 @@
+package sharding
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keyedqueue/workqueue/leasing"
+)
+
+// health is what is wrong with a member, as far as it knows.
+type health struct {
+	// Why these calls failed last: to renew the record, to read the table, to list the records. Nil if they
+	// succeeded. writeErr is why the last write of the table failed, as long as notWritten is set.
+	renewErr, confirmErr, listErr, writeErr error
+	failedAt                                time.Duration // when a call to renew or to read last failed
+	// When each of these began, or zero if it is not so:
+	notWritten      time.Duration // The table cannot be written.
+	unusable        time.Duration // The table cannot be used, although the record is renewed.
+	noQueue         time.Duration // The member lacks a queue.
+	othersNotListed time.Duration // The others' records cannot be listed.
+}
+
+// Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
+// is not. It also returns an error if for a lease it could not write the table (then its slots cannot move),
+// mark the record of an overdue member, or list the others' records (then it may not know a new member). It
+// recovers from all these by itself. Without a queue for a lease, it returns [ErrNoQueue]. A member that has
+// ended returns ErrLeft, or [ErrRestored], from which it does not recover.
+func (m *Member) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, forLease := &m.mu.health, func(since time.Duration) bool { return since > 0 && m.now()-since >= m.config.Lease }
+	switch {
+	case m.mu.restored:
+		return ErrRestored
+	case m.ctx.Err() != nil:
+		return ErrLeft
+	case forLease(h.notWritten):
+		return fmt.Errorf("sharding: cannot write the table: %w", h.writeErr)
+	case !m.updateValidityLocked():
+		lost := leasing.ErrLost
+		if m.mu.view.confirmed == neverMoment { // It has just joined, or a lost table is being replaced.
+			lost = errors.New("sharding: the member waits for a table of its group")
+		}
+		return cmp.Or(m.mu.view.unusable, h.confirmErr, h.renewErr, lost)
+	case forLease(h.othersNotListed):
+		return fmt.Errorf("sharding: this member may not know all others: %w", h.listErr)
+	}
+	return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
+}
+
+// lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
+func (m *Member) lacksQueueLocked() error {
+	now, since := m.now(), &m.mu.health.noQueue
+	if m.queuesIfAllLocked() > 0 {
+		*since = 0
+		return nil
+	}
+	switch *since = cmp.Or(*since, now); {
+	case now-*since < m.config.Lease:
+		return nil
+	case len(m.mu.queueNames) > 0:
+		return fmt.Errorf("%w: it has %q, and Config.Queues also %q",
+			ErrNoQueue, m.mu.queueNames, m.lackingLocked())
+	}
+	return ErrNoQueue
+}
+
+// markErrLocked returns an error if this member has not been able for a lease to mark an overdue record.
+func (m *Member) markErrLocked() error {
+	now := m.now()
+	for id, k := range m.mu.members {
+		if k.markErr != nil && k.liveness(now) == overdue && now >= k.markFailedSince+m.config.Lease {
+			return fmt.Errorf("sharding: cannot mark the record of %s, which is overdue: %w", id, k.markErr)
+		}
+	}
+	return nil
+}
+
+// noteCall notes how a call to renew the record or to read the table has ended.
+func (m *Member) noteCall(problem *error, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, now := &m.mu.health, m.now()
+	if *problem = err; err != nil {
+		h.failedAt = now
+	}
+	switch { // unusable runs only while the record is renewed: else the others take the slots anyway.
+	case h.confirmErr == nil, now-m.mu.self.renewed.mono > m.config.Lease*2/3:
+		h.unusable = 0
+	case h.renewErr == nil:
+		h.unusable = cmp.Or(h.unusable, now)
+	}
+}
+
+// trouble counts how often something has failed, as long as no two leases pass without a failure.
+type trouble struct {
+	failures int
+	last     time.Duration
+}
+
+// note logs the first failure of something, and each doubling of their number, unless the member has ended. A
+// call without an error ends no trouble: what fails is often tried only now and then.
+func (m *Member) note(t *trouble, message string, err error) {
+	if err == nil || m.ctx.Err() != nil {
+		return
+	}
+	now := m.now()
+	if now-t.last >= 2*m.config.Lease {
+		t.failures = 0
+	}
+	t.failures, t.last = t.failures+1, now
+	if t.failures&(t.failures-1) == 0 {
+		m.logger.Warn(message, "member", m.ID(), "failures", t.failures, "err", err)
+	}
+}

@@ -1,0 +1,175 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// groupLabel is the label of a group's Leases, and dataAnnotation is where they have Record.Data.
+	groupLabel      = "keyedqueue.github.io/sharding-group"
+	dataAnnotation  = "keyedqueue.github.io/sharding"
+	slotsAnnotation = "keyedqueue.github.io/slots" // has Record.Slots, for a column of kubectl
+)
+
+// Leases returns a store that keeps its records as Leases of a namespace, each labelled with its group. The
+// client needs the verbs get, list, watch, create, update and delete for leases of coordination.k8s.io in
+// that namespace, and nothing else. Its own limit of requests should leave room for two requests each third
+// of a lease, and for a few more when members come and go.
+func Leases(client coordination.LeasesGetter, namespace string) Store {
+	return &leases{client.Leases(namespace)}
+}
+
+type leases struct{ client coordination.LeaseInterface }
+
+// inGroup selects the Leases of a group, from that version on. A list ignores AllowWatchBookmarks.
+func inGroup(group, version string) metav1.ListOptions {
+	label := groupLabel + "=" + group
+	return metav1.ListOptions{LabelSelector: label, ResourceVersion: version, AllowWatchBookmarks: true}
+}
+
+func (s *leases) Get(ctx context.Context, name string) (Record, error) {
+	// Without a resource version the server answers with the newest state, not with what it has cached.
+	return recordOf(s.client.Get(ctx, name, metav1.GetOptions{}))
+}
+
+func (s *leases) List(ctx context.Context, group string) ([]Record, string, error) {
+	list, err := s.client.List(ctx, inGroup(group, ""))
+	if err != nil {
+		return nil, "", storeError(err)
+	}
+	var records []Record
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp == nil {
+			records = append(records, toRecord(&list.Items[i]))
+		}
+	}
+	return records, list.ResourceVersion, nil
+}
+
+func (s *leases) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	w, err := s.client.Watch(ctx, inGroup(group, version))
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return errors.New("sharding: the watch has ended")
+			}
+			if e.Type == watch.Error {
+				return apierrors.FromObject(e.Object)
+			}
+			if lease, ok := e.Object.(*coordinationv1.Lease); ok && e.Type != watch.Bookmark {
+				isDeleted := e.Type == watch.Deleted || lease.DeletionTimestamp != nil
+				changed(Event{Record: toRecord(lease), Deleted: isDeleted})
+			}
+		}
+	}
+}
+
+func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
+	created, err := s.client.Create(ctx, toLease(r), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		old, getErr := s.client.Get(ctx, r.Name, metav1.GetOptions{})
+		if getErr == nil && old.DeletionTimestamp != nil {
+			err = fmt.Errorf("sharding: the Lease %s is deleted, but kept by its finalizers %v: remove these",
+				r.Name, old.Finalizers)
+		}
+	}
+	return recordOf(created, err)
+}
+
+func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
+	return recordOf(s.client.Update(ctx, toLease(r), metav1.UpdateOptions{}))
+}
+
+func (s *leases) Delete(ctx context.Context, name, version string) error {
+	uid, version := splitVersion(version)
+	only := metav1.Preconditions{UID: &uid, ResourceVersion: &version}
+	return storeError(s.client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &only}))
+}
+
+// versionOf returns the Version of a record: the UID of its Lease, and the resource version. An update must
+// name the UID. Without it the API server creates a Lease that was deleted meanwhile, whatever resource
+// version it names: a dead member could renew its record. With it, the server answers "conflict".
+func versionOf(lease *coordinationv1.Lease) string {
+	return string(lease.UID) + "/" + lease.ResourceVersion
+}
+
+func splitVersion(version string) (types.UID, string) {
+	uid, resourceVersion, _ := strings.Cut(version, "/")
+	return types.UID(uid), resourceVersion
+}
+
+// recordOf returns a Lease as a record. One that is being deleted, and that a finalizer keeps, is not there:
+// its owner must not go on with it, because those who deleted it believe that it is gone.
+func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
+	if err != nil {
+		return Record{}, storeError(err)
+	}
+	if lease.DeletionTimestamp != nil {
+		return Record{}, fmt.Errorf("%w: %s is being deleted", ErrNotFound, lease.Name)
+	}
+	return toRecord(lease), nil
+}
+
+// storeError adds a Store's error to the server's. After those the request has had no effect.
+func storeError(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("%w: %w", ErrExists, err)
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("%w: %w", ErrConflict, err)
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
+		apierrors.IsRequestEntityTooLargeError(err):
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return err
+}
+
+func toRecord(lease *coordinationv1.Lease) Record {
+	return Record{
+		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease),
+		Data: lease.Annotations[dataAnnotation], Holder: ptr.Deref(lease.Spec.HolderIdentity, ""),
+		Lease:   time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
+		Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}
+}
+
+func toLease(r Record) *coordinationv1.Lease {
+	uid, version := splitVersion(r.Version)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Name: r.Name, UID: uid, ResourceVersion: version,
+		Labels:      map[string]string{groupLabel: r.Group},
+		Annotations: map[string]string{dataAnnotation: r.Data, slotsAnnotation: strconv.Itoa(r.Slots)},
+	}}
+	if r.Holder != "" {
+		lease.Spec.HolderIdentity = &r.Holder
+	}
+	if r.Lease > 0 {
+		seconds := int32((r.Lease + time.Second - 1) / time.Second) // The API server wants at least one.
+		lease.Spec.LeaseDurationSeconds = &seconds
+	}
+	if !r.Renewed.IsZero() {
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: r.Renewed}
+	}
+	return lease
+}

@@ -1,0 +1,95 @@
+package sharding
+
+import (
+	"cmp"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// writeTable writes the next table, repeatedly while others change it first. A new one waits for mayFill.
+func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
+	for range 20 {
+		m.mu.Lock()
+		t, isThere := m.mu.view.table, m.mu.view.isThere()
+		m.mu.Unlock()
+		if !isThere {
+			return now + m.config.Lease, nil
+		}
+		if t.settling {
+			if ready, due, err := m.mayFill(t); err != nil || !ready {
+				return due, err
+			}
+		}
+		began := m.nowByBoth()
+		next, version, due := m.nextTable(t.id, began.mono)
+		if next == nil {
+			return due, nil
+		}
+		r, err := m.put(m.tableRecord(next, version))
+		m.noteWrite(next, err)
+		if err == nil {
+			return m.now(), m.sawTable(r, began) // There may be more to do.
+		}
+		if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
+			err = m.confirm()
+		}
+		if err != nil {
+			return now, err
+		}
+		if m.canMarkInstead() {
+			return m.now(), nil // It need not write its slots away; see tryLeave.
+		}
+		if m.sleep(m.ctx, rand.N(stagger), nil) != nil { // Members must not all try again at once.
+			return now, nil
+		}
+	}
+	return m.now() + soon, nil
+}
+
+func (m *Member) canMarkInstead() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.phase >= leaving && !m.anyBusy()
+}
+
+// tableRecord returns a record without a holder, which would look like a leader to people.
+func (m *Member) tableRecord(t *table, version string) Record {
+	now := m.config.Clock.Now()
+	r := Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: now}
+	for _, slot := range t.slots {
+		if slot.holder != "" {
+			r.Slots++
+		}
+	}
+	return r
+}
+
+// noteWrite notes how a write of table t has ended. If the server has refused handovers, the member keeps the
+// slots for now. If it is not known whether they were written, they rest until somebody writes the table.
+func (m *Member) noteWrite(t *table, err error) { m.update(func() { m.noteWriteLocked(t, err) }) }
+
+func (m *Member) noteWriteLocked(t *table, err error) {
+	switch {
+	case err == nil:
+		m.mu.health.notWritten = 0
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
+		return
+	default:
+		m.mu.health.notWritten, m.mu.health.writeErr = cmp.Or(m.mu.health.notWritten, m.now()), err
+	}
+	refused := errors.Is(err, ErrRefused) || isDenied(err)
+	for i := range m.slots {
+		s := &m.slots[i]
+		switch {
+		case !s.handover.isOf(t, i):
+		case err == nil && t.slots[i].holder != m.mu.self.id:
+			m.mu.stats.HandedOver++
+		case err == nil:
+		case !refused || s.handover.unsure:
+			s.handover.unsure = true
+		case m.mu.phase == staying: // One that leaves would release it at once, and try again without a pause.
+			s.handover, s.keepUntil = handover{}, m.now()+m.config.Lease
+		}
+	}
+}

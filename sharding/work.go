@@ -1,0 +1,60 @@
+package sharding
+
+import "time"
+
+// workLoop writes the table, marks and deletes records, and lets the member leave.
+func (m *Member) workLoop() {
+	steps := []step{{f: m.makeTable}, {f: m.markOverdue}, {f: m.tidyRecords}, {f: m.writeTable}, {f: m.giveUp}}
+	for !m.tryLeave() {
+		next, failed := m.work(steps)
+		wake := m.toWork
+		if failed {
+			next, wake = m.now()+soon, nil // A server in trouble does not get a call for each signal.
+		}
+		if m.sleep(m.ctx, max(0, next-m.now()), wake) != nil {
+			return
+		}
+	}
+}
+
+// step is a part of what workLoop does. f returns when to call it again if nothing changes.
+type step struct {
+	f        func(now time.Duration) (due time.Duration, err error)
+	failures trouble
+}
+
+// work does what is due. It returns when to look again if nothing changes, and whether a step failed.
+func (m *Member) work(steps []step) (next time.Duration, failed bool) {
+	now, lacksQueue := m.now(), error(nil)
+	m.update(func() {
+		m.updateSlotsLocked()
+		next = m.endTimedOutLocked(now)
+		lacksQueue = m.lacksQueueLocked()
+		if m.mu.handOverAt > now {
+			next = min(next, m.mu.handOverAt)
+		}
+	})
+	if lacksQueue != nil && !m.reportedNoQueue {
+		m.logger.Warn("No slots", "member", m.ID(), "err", lacksQueue)
+	}
+	m.reportedNoQueue = lacksQueue != nil
+	for i := range steps {
+		s := &steps[i]
+		due, err := s.f(now)
+		m.note(&s.failures, "Cannot move slots", err)
+		failed = failed || err != nil
+		next = min(next, due)
+	}
+	return next, failed
+}
+
+// turnLocked returns how long this member waits, so that those with smaller ids can do the same first.
+func (m *Member) turnLocked(now time.Duration) time.Duration {
+	rank := 0
+	for id, k := range m.mu.members {
+		if id < m.mu.self.id && k.isAlive(now) {
+			rank++
+		}
+	}
+	return turn * time.Duration(min(rank, maxTurns))
+}
