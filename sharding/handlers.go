@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// running counts the calls of handlers for each key of one slot. A key is put before the slot's state is read,
-// and the state is set before the keys are counted, so a member that has made a slot stop sees each key that
-// was handed out before. A key may be counted twice: Next may hand it out while its last Done still runs.
+// running counts the calls of handlers for each key of one slot. A key is put before the slot's state is
+// read, and the state is set before the keys are counted, so a member that has made a slot stop sees each key
+// that was handed out before. A key counts twice if it is handed out while its last Done still runs.
 type running[T comparable] struct {
 	mu   sync.Mutex
 	keys map[T]int // never has a zero

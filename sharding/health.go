@@ -30,13 +30,13 @@ type health struct {
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h, forLease := &m.mu.health, func(since time.Duration) bool { return since > 0 && m.now()-since >= m.config.Lease }
+	h := &m.mu.health
 	switch {
 	case m.mu.restored:
 		return ErrRestored
 	case m.ctx.Err() != nil:
 		return ErrLeft
-	case forLease(h.notWritten):
+	case m.forLease(h.notWritten):
 		return fmt.Errorf("sharding: cannot write the table: %w", h.writeErr)
 	case !m.updateValidityLocked():
 		lost := leasing.ErrLost
@@ -44,21 +44,26 @@ func (m *Member) Err() error {
 			lost = errors.New("sharding: the member waits for a table of its group")
 		}
 		return cmp.Or(m.mu.view.unusable, h.confirmErr, h.renewErr, lost)
-	case forLease(h.othersNotListed):
+	case m.forLease(h.othersNotListed):
 		return fmt.Errorf("sharding: this member may not know all others: %w", h.listErr)
 	}
 	return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
 }
 
+// forLease reports whether what began then, or has not begun if that is zero, has lasted for a lease.
+func (m *Member) forLease(since time.Duration) bool {
+	return since > 0 && m.now()-since >= m.config.Lease
+}
+
 // lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
 func (m *Member) lacksQueueLocked() error {
-	now, since := m.now(), &m.mu.health.noQueue
+	since := &m.mu.health.noQueue
 	if m.queuesIfAllLocked() > 0 {
 		*since = 0
 		return nil
 	}
-	switch *since = cmp.Or(*since, now); {
-	case now-*since < m.config.Lease:
+	switch *since = cmp.Or(*since, m.now()); {
+	case !m.forLease(*since):
 		return nil
 	case len(m.mu.queueNames) > 0:
 		return fmt.Errorf("%w: it has %q, and Config.Queues also %q",
@@ -71,7 +76,7 @@ func (m *Member) lacksQueueLocked() error {
 func (m *Member) markErrLocked() error {
 	now := m.now()
 	for id, k := range m.mu.members {
-		if k.markErr != nil && k.liveness(now) == overdue && now >= k.markFailedSince+m.config.Lease {
+		if k.markErr != nil && k.liveness(now) == overdue && m.forLease(k.markFailedSince) {
 			return fmt.Errorf("sharding: cannot mark the record of %s, which is overdue: %w", id, k.markErr)
 		}
 	}

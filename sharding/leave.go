@@ -92,12 +92,12 @@ func (m *Member) tryLeave() bool {
 // beginToRetireLocked returns the record that ends the member's life, or an empty one if it must wait, and
 // whether the member can see in the table when the others have taken its slots.
 func (m *Member) beginToRetireLocked() (r Record, seesTable bool) {
-	view, id, now := &m.mu.view, m.mu.self.id, m.now()
+	view, id := &m.mu.view, m.mu.self.id
 	if m.mu.phase == staying || m.anyBusy() {
 		return r, false
 	}
-	m.mu.drainedSince = cmp.Or(m.mu.drainedSince, now)
-	isLate := now-m.mu.drainedSince >= m.config.Lease // It cannot write the table.
+	m.mu.drainedSince = cmp.Or(m.mu.drainedSince, m.now())
+	isLate := m.forLease(m.mu.drainedSince) // It cannot write the table.
 	usable := view.isThere() && view.unusable == nil
 	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.names(id)
 	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {

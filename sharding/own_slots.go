@@ -183,7 +183,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 	if s.handover.mayStillSucceed(t) {
 		return false
 	}
-	if since := m.mu.health.notWritten; s.handover.unsure && since > 0 && now-since >= m.config.Lease {
+	if s.handover.unsure && m.forLease(m.mu.health.notWritten) {
 		s.keepUntil = now + 4*m.config.HandoverTimeout
 	}
 	s.handover = handover{}
