@@ -29,7 +29,6 @@ type Tracked[T comparable] struct {
 	// newCall sets these, and then they do not change.
 
 	handOut       workqueue.HandOut[T]
-	atOnce        int // calls in a row before this one, see Call.AtOnce
 	ctx, callCtx  context.Context
 	cancel        context.CancelCauseFunc // of callCtx
 	cancelTimeout context.CancelFunc      // nil without a HandlerTimeout
@@ -41,12 +40,15 @@ type Tracked[T comparable] struct {
 	// The goroutine that makes the call owns these. (Others read result.Key and result.Started.)
 
 	result      Result[T]
-	fatal       bool // the handler's error wants Run to end
-	sameFailure bool // see Same of workqueue.Retry
+	fatal       bool          // the handler's error wants Run to end
+	sameFailure bool          // see Same of workqueue.Retry
+	retryDelay  time.Duration // after a failure: how long the key waits
+	isKnown     bool          // the key had a record, or was given up, when the call began
 
 	// The tracker's mu guards what follows.
 
 	running         bool      // from start to endCall
+	atOnce          int       // calls in a row before this one, see Call.AtOnce
 	index           int       // in the tracker's running
 	changeSince     time.Time // when the change that the call answers began (see unanswered.go), or zero
 	stuck, canceled bool      // see RunningKey
@@ -60,11 +62,6 @@ func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], gorou
 	attempt := h.Failures.Count + 1
 	c := &Tracked[T]{tracker: t, base: base, handOut: h, goroutine: goroutine, changeSince: h.AddedAt,
 		atOnce: h.AtOnce, result: Result[T]{Key: h.Key, Attempt: attempt, Started: t.options.Clock.Now()}}
-	t.mu.Lock()
-	if _, rec := t.mu.records.find(h.Key); rec != nil {
-		c.atOnce = max(c.atOnce, int(rec.atOnce))
-	}
-	t.mu.Unlock()
 	c.makeContext()
 	if c.lostBefore = c.hasLostLease(); c.lostBefore {
 		t.log(base, slog.LevelWarn, "The lease of a key ended before its handler was called", "key", h.Key)
@@ -174,7 +171,7 @@ func (c *Tracked[T]) countFailure() {
 	if err != nil {
 		t.log(ctx, slog.LevelDebug, "The queue's server has not answered to a failure", "key", r.Key, "err", err)
 	}
-	r.Attempt, c.sameFailure = retry.Attempt, retry.Same
+	r.Attempt, c.sameFailure, c.retryDelay = retry.Attempt, retry.Same, retry.Delay
 	if retry.GivenUp {
 		r.Next = NextGiveUp
 	} else if !retry.Same {

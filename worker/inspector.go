@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // InspectorProvider is what a [workqueue.MetricsProvider] implements, beside [workqueue.StatsProvider], to
@@ -15,8 +13,8 @@ import (
 // buckets, in seconds, of the pools' Durations.
 type InspectorProvider interface {
 	// InspectPool is called when Run begins, once for each pool with a name. Several pools may have the same
-	// one. The functions of i may be called at any time. Stats, Snapshot, SnapshotKey and FailingKeys ask the
-	// queue about keys: if its server does not answer, for a few seconds at most. When Stats.Ended is set,
+	// one. The functions of i may be called at any time. Snapshot, SnapshotKey and FailingKeys ask the queue:
+	// if its server does not answer, for a few seconds at most. When Stats.Ended is set,
 	// nothing changes any more, and i should be dropped: until then it keeps the pool in memory.
 	InspectPool(name string, i Inspector)
 }
@@ -26,17 +24,13 @@ type InspectorProvider interface {
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
 	Queue any
-	// Stats and Snapshot are those of the pool. Only this Snapshot has the stacks of stuck handlers and, if
-	// limit is greater, more than 512 failing keys.
+	// Stats and Snapshot are those of the pool. Only this Snapshot has the stacks of stuck handlers.
 	Stats    func() Stats
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
 	SnapshotKey func(key any) KeySnapshot[any]
-	// FailingKeys and GivenUpKeys yield all such keys whose errors are known, the last failure first.
-	FailingKeys, GivenUpKeys func() iter.Seq[FailedKey[any]]
-	// KeptFailures yields what is remembered of failing keys, as FailingKeys, without asking the queue
-	// whether they still fail: for tools that count errors again and again.
-	KeptFailures func() iter.Seq[FailedKey[any]]
+	// FailingKeys and GivenUpKeys return up to limit keys of the lists in Snapshot.
+	FailingKeys, GivenUpKeys func(limit int) []FailedKey[any]
 	// HeldKeys yields all keys on hold, the one whose hold began first at the front.
 	HeldKeys func() iter.Seq[HeldKey[any]]
 	// Cancel, Forget and Release are those of the pool.
@@ -53,26 +47,18 @@ type Inspector struct {
 // Inspector returns an Inspector of the tracker.
 func (t *Tracker[T]) Inspector() Inspector {
 	show := func(key T) any { return key }
-	showFailed := func(e failedEntry[T]) FailedKey[any] { return newFailedKey(show(e.key), e.calls) }
 	return Inspector{
 		Queue:       t.raw,
 		Stats:       t.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, maxKeysWithCalls, show) },
+		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, show) },
 		SnapshotKey: func(key any) KeySnapshot[any] { return snapshotOfKey(t, typed[T](key), key) },
-		FailingKeys: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(t.stillFailing(time.Now().Add(askFor), maxKeysWithCalls), showFailed)
-		},
-		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(t.withCalls(givenUp, t.options.KeepGivenUp)), showFailed)
-		},
-		KeptFailures: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(t.withCalls(failing, maxKeysWithCalls)), showFailed)
-		},
-		HeldKeys: func() iter.Seq[HeldKey[any]] { return slices.Values(heldKeys(t, math.MaxInt, show)) },
-		Cancel:   func(key any) bool { return t.Cancel(typed[T](key)) },
-		Forget:   func(key any) { t.Forget(typed[T](key)) },
-		Release:  func(key any) bool { return t.Release(typed[T](key)) },
-		Wedged:   t.Wedged,
+		FailingKeys: func(limit int) []FailedKey[any] { return failingKeys(t, limit, show) },
+		GivenUpKeys: func(limit int) []FailedKey[any] { return lastGivenUp(t, limit, show) },
+		HeldKeys:    func() iter.Seq[HeldKey[any]] { return slices.Values(heldKeys(t, math.MaxInt, show)) },
+		Cancel:      func(key any) bool { return t.Cancel(typed[T](key)) },
+		Forget:      func(key any) { t.Forget(typed[T](key)) },
+		Release:     func(key any) bool { return t.Release(typed[T](key)) },
+		Wedged:      t.Wedged,
 	}
 }
 

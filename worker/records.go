@@ -4,132 +4,67 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"sync/atomic"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// record is what a tracker knows of a key that is not at rest: its call has failed, was interrupted, was no
-// answer to the change that brought the key, or has put it on hold. A key at rest has none.
+// record is what a tracker knows of a key whose last call was no answer to the change that had brought it
+// (see unanswered.go), or wanted the key at once. A key at rest has none. How often a key has failed, since
+// when and why is not here: the queue knows that.
 //
-// A record ends with the call that answers the key (nil, or asking for it again), when the key is forgotten,
-// and when others have dealt with it: see isOver. That of a key that was given up stays until the next call,
-// as long as there is room.
-//
-// How often a key has failed is not here: the queue counts that.
-//
-// A record shrinks by steps: dropCalls takes the failed calls from it, clearTrouble also the trouble, and
-// noteAtRest all but a hold. deleteIfEmpty deletes it if nothing is left.
-type record[T comparable] struct {
-	trouble     trouble
-	atOnce      uint32       // calls in a row that wanted the key at once: see Call.AtOnce
-	changeSince time.Time    // when the change began that no call has answered; zero without one
-	calls       *failedCalls // of a key in trouble; nil if makeRoom has dropped those of a failing key
+// A record ends with the call that answers the key, and when the key is forgotten or given up. Others may
+// deal with the key: another process handles it, or an operator removes it. So a record also ends by itself,
+// recordLife after the time when the key was to come again.
+type record struct {
+	atOnce      int       // calls in a row that wanted the key at once: see Call.AtOnce
+	changeSince time.Time // when the change began that no call has answered; zero without one
+	failing     bool      // the queue counted a failure of the key when the record was written
 }
 
-// trouble is what is wrong with a key.
-type trouble uint8
-
-const (
-	noTrouble trouble = iota // Its list in keysIn stays empty.
-	failing                  // The last call has failed, and the key is to come again.
-	givenUp                  // It has failed, and the key is not to come again.
-)
+const recordLife = 10 * time.Minute
 
 // records has the records of all keys. The tracker's mu guards it.
 type records[T comparable] struct {
-	table    keytable.Table[T, record[T]]
-	notEmpty atomic.Bool // whether table has a record; read without mu
-
-	keysIn [givenUp + 1]keytable.List // by trouble: the keys that have calls, the last failure last
-	links  keytable.Lists             // the neighbours of keys in these lists
-	bytes  int                        // the size of all calls
-
-	numFailing int    // keys that fail, whether or not their calls are kept
-	numLooping int    // keys that came at once more than maxAtOnce times in a row
-	maxGivenUp int    // Options.KeepGivenUp
-	unlisted   uint64 // given-up keys whose records makeRoom has dropped
+	table      keytable.Table[T, record]
+	ends       slotheap.Heap // when each record ends by itself, on the loop's clock
+	numLooping int           // keys that came at once more than maxAtOnce times in a row
 }
-
-// The memory of calls is bounded: see FailedCalls of KeySnapshot.
-const (
-	maxKeysWithCalls = 10_000
-	maxBytes         = 16 << 20
-)
 
 // recordOutcome writes the outcome of the call into the record of its key, and slows down a key that comes at
 // once again and again.
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
-	r, rs := &c.result, &t.mu.records
+	r := &c.result
 	isAtOnce := r.Next == NextInterrupted || r.Next == NextRequeue && r.After <= 0
-	if r.Next == NextLost || r.Next.answers() && !isAtOnce && !rs.notEmpty.Load() {
+	if r.Next == NextLost || r.Next.answers() && !isAtOnce && !c.isKnown {
 		return
 	}
-	var call FailedCall
-	if r.Next.failed() {
-		call = c.failedCall() // Not under mu: foreign code.
-	}
+	gaveUp := c.newGivenUp() // Not under mu: foreign code.
+	now := t.loop.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !isAtOnce {
-		rs.endRow(r.Key)
-	}
-	switch {
-	case r.Next.answers():
-		rs.noteAtRest(r.Key)
-	case r.Next == NextRetry:
-		rs.noteFailure(r.Key, failing, call, c.changeSince)
-	case r.Next == NextGiveUp:
-		rs.noteFailure(r.Key, givenUp, call, c.changeSince)
-	default:
-		rs.noteNoAnswer(r.Key, c.changeSince)
-	}
+	t.mu.givenUp.remove(r.Key)
+	var rec record
 	if isAtOnce {
-		r.AtOnce = c.atOnce + 1
-		rs.noteAtOnce(r.Key, uint32(r.AtOnce))
+		rec.atOnce = c.atOnce + 1
+		r.AtOnce = rec.atOnce
 		c.slowDownLocked()
 	}
-}
-
-// noteFailure notes a call of key that has failed. The trouble of the key becomes failing or givenUp.
-func (rs *records[T]) noteFailure(key T, becomes trouble, call FailedCall, since time.Time) {
-	s, rec := rs.findOrInsert(key)
-	var inARow *failedCalls // The calls before a give-up do not count, and those that the queue has forgotten.
-	if rec.trouble == failing && rec.calls.isFollowedBy(call) {
-		inARow = rec.calls
+	switch {
+	case r.Next == NextGiveUp:
+		t.mu.givenUp.add(r.Key, gaveUp)
+	case !r.Next.answers():
+		rec.changeSince = c.changeSince
+		rec.failing = r.Next == NextRetry || c.handOut.Failures.Count > 0
 	}
-	rs.clearTrouble(s, rec)
-	rec.trouble, rec.calls = becomes, withCall(inARow, call)
-	rs.bytes += rec.calls.size
-	rs.links.Append(&rs.keysIn[becomes], s)
-	if becomes == failing {
-		rs.numFailing++
-		rec.changeSince = cmp.Or(rec.changeSince, since)
-	} else {
-		rec.changeSince = time.Time{} // The change ends unanswered.
+	due := max(c.retryDelay, r.After, 0)
+	if c.hold != nil {
+		due = max(due, c.hold.limit)
 	}
-	rs.makeRoom()
-}
-
-// noteNoAnswer notes a call that was interrupted, and when the change began that brought the key.
-func (rs *records[T]) noteNoAnswer(key T, since time.Time) {
-	s, rec := rs.findOrInsert(key)
-	if rec.trouble == givenUp { // It has come again. (A failing key stays one: no answer is no success.)
-		rs.clearTrouble(s, rec)
-	}
-	rec.changeSince = cmp.Or(rec.changeSince, since)
-}
-
-// noteAtRest notes that no failure and no change of key is known any more.
-func (rs *records[T]) noteAtRest(key T) {
-	s, rec := rs.find(key)
-	if rec == nil {
-		return
-	}
-	rs.clearTrouble(s, rec)
-	rec.changeSince = time.Time{}
-	rs.deleteIfEmpty(s)
+	t.mu.records.write(r.Key, rec, dueloop.AddSaturated(dueloop.AddSaturated(now, due), recordLife))
+	t.mu.records.dropEnded(now)
 }
 
 // What comes at once again and again is slowed down: see Call.AtOnce.
@@ -160,101 +95,115 @@ func (c *Tracked[T]) slowDownLocked() {
 	}
 }
 
-// noteAtOnce notes how often key came at once in a row.
-func (rs *records[T]) noteAtOnce(key T, inARow uint32) {
-	_, rec := rs.findOrInsert(key)
-	if inARow > maxAtOnce && rec.atOnce <= maxAtOnce {
-		rs.numLooping++
+// find returns the record of key, which is zero without one.
+func (rs *records[T]) find(key T) (rec record) {
+	if rs.table.Len() > 0 { // Otherwise spare the hash.
+		if _, e := rs.table.Find(keytable.HashOf(key), key); e != nil {
+			rec = e.Value
+		}
 	}
-	rec.atOnce = inARow
+	return rec
+}
+
+// write replaces the record of key by rec, which ends at a time of the loop's clock. A rec with nothing in it
+// deletes the record.
+func (rs *records[T]) write(key T, rec record, ends time.Duration) {
+	if rec.atOnce == 0 && rec.changeSince.IsZero() {
+		rs.delete(key)
+		return
+	}
+	s, e, inserted := rs.table.FindOrInsert(keytable.HashOf(key), key)
+	rs.numLooping += loops(rec) - loops(e.Value)
+	e.Value = rec
+	if end := (slotheap.Entry{Rank: int64(ends), Slot: s}); inserted {
+		rs.ends.Push(end)
+	} else {
+		rs.ends.Replace(end)
+	}
+}
+
+func loops(rec record) (n int) {
+	if rec.atOnce > maxAtOnce {
+		n = 1
+	}
+	return n
 }
 
 // endRow forgets how often key came at once in a row.
 func (rs *records[T]) endRow(key T) {
-	s, rec := rs.find(key)
-	if rec == nil || rec.atOnce == 0 {
+	if rec := rs.find(key); rec.atOnce > 0 {
+		s, _ := rs.table.Find(keytable.HashOf(key), key)
+		rec.atOnce = 0
+		rs.write(key, rec, time.Duration(rs.ends.At(s).Rank))
+	}
+}
+
+func (rs *records[T]) delete(key T) {
+	if rs.table.Len() == 0 {
 		return
 	}
-	if rec.atOnce > maxAtOnce {
-		rs.numLooping--
+	if s, e := rs.table.Find(keytable.HashOf(key), key); e != nil {
+		rs.deleteAt(s)
 	}
-	rec.atOnce = 0
-	rs.deleteIfEmpty(s)
 }
 
-// find returns the record of key, or nil.
-func (rs *records[T]) find(key T) (keytable.Slot, *record[T]) {
-	if rs.table.Len() == 0 { // Nothing fails: spare the hash.
-		return keytable.None, nil
-	}
-	s, e := rs.table.Find(keytable.HashOf(key), key)
-	if e == nil {
-		return keytable.None, nil
-	}
-	return s, &e.Value
+func (rs *records[T]) deleteAt(s keytable.Slot) {
+	rs.numLooping -= loops(rs.table.At(s).Value)
+	slotheap.Drop(&rs.ends, &rs.table, s)
 }
 
-func (rs *records[T]) findOrInsert(key T) (keytable.Slot, *record[T]) {
-	s, e, _ := rs.table.FindOrInsert(keytable.HashOf(key), key)
-	rs.notEmpty.Store(true)
-	return s, &e.Value
+// mostEnded bounds for how many records dropEnded keeps the lock. Later calls drop the others.
+const mostEnded = 64
+
+// dropEnded deletes records that have ended by themselves.
+func (rs *records[T]) dropEnded(now time.Duration) {
+	for n := 0; n < mostEnded && rs.ends.Len() > 0 && rs.ends.First().Rank <= int64(now); n++ {
+		rs.deleteAt(rs.ends.First().Slot)
+	}
 }
 
-// eachRecord yields what read returns for each record, unless that is false. read runs under mu, and nothing
-// is locked while values are yielded. A few hundred are copied at a time.
-func eachRecord[T comparable, E any](t *Tracker[T], read func(key T, rec *record[T]) (E, bool)) iter.Seq[E] {
+// unansweredKeys yields the keys that have a record of a change, but those on hold. Nothing is locked
+// meanwhile.
+func (t *Tracker[T]) unansweredKeys() iter.Seq[UnansweredKey[T]] {
 	table := &t.mu.records.table
-	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(all []E, s keytable.Slot) []E {
-		e := table.At(s)
-		if value, ok := read(e.Key, &e.Value); ok {
-			all = append(all, value)
+	add := func(all []UnansweredKey[T], s keytable.Slot) []UnansweredKey[T] {
+		if e := table.At(s); !e.Value.changeSince.IsZero() && t.holdOfLocked(e.Key) == nil {
+			all = append(all, UnansweredKey[T]{e.Key, e.Value.changeSince})
 		}
 		return all
-	})
+	}
+	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, add)
 }
 
-// clearTrouble makes the key at s one that does not fail and was not given up.
-func (rs *records[T]) clearTrouble(s keytable.Slot, rec *record[T]) {
-	rs.dropCalls(s, rec)
-	if rec.trouble == failing {
-		rs.numFailing--
+// forgetIfOver deletes the record of key if others have dealt with the key: the queue does not have it any
+// more, or counts no failure where it did. A queue that is shut down has dropped keys, and says nothing. It
+// reports whether the key's change is over.
+func (t *Tracker[T]) forgetIfOver(k UnansweredKey[T]) bool {
+	now, found := t.queue.SnapshotKey(k.Key)
+	isShutDown := t.queue.ShuttingDown() // Afterwards: the shutdown may come in between.
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rec := t.mu.records.find(k.Key)
+	if rec.changeSince != k.Since || t.findRunningLocked(k.Key) != nil {
+		return true // The key was handled meanwhile.
 	}
-	rec.trouble = noTrouble
+	over := !isShutDown && (!found || rec.failing && now.Failures.Count == 0)
+	if over {
+		t.mu.records.delete(k.Key)
+	}
+	return over
 }
 
-func (rs *records[T]) dropCalls(s keytable.Slot, rec *record[T]) {
-	if rec.calls == nil {
-		return
+// readRecordLocked makes what is known of the key that of a call that begins.
+func (c *Tracked[T]) readRecordLocked() {
+	t, key := c.tracker, c.result.Key
+	rec := t.mu.records.find(key)
+	if rec.failing && c.handOut.Failures.Count == 0 {
+		rec.changeSince = time.Time{} // Others have dealt with it.
 	}
-	rs.bytes -= rec.calls.size
-	rec.calls = nil
-	rs.links.Remove(&rs.keysIn[rec.trouble], s)
-}
-
-// makeRoom drops calls until the bounds hold.
-func (rs *records[T]) makeRoom() {
-	failingKeys, givenUpKeys := &rs.keysIn[failing], &rs.keysIn[givenUp]
-	for failingKeys.Len() > maxKeysWithCalls || rs.bytes > maxBytes && failingKeys.Len() > 0 {
-		s := failingKeys.First()
-		rs.dropCalls(s, &rs.table.At(s).Value)
-	}
-	for givenUpKeys.Len() > rs.maxGivenUp || rs.bytes > maxBytes {
-		s := givenUpKeys.First()
-		rs.clearTrouble(s, &rs.table.At(s).Value)
-		rs.deleteIfEmpty(s)
-		rs.unlisted++
-	}
-}
-
-// deleteIfEmpty deletes the record at s if nothing is in it.
-func (rs *records[T]) deleteIfEmpty(s keytable.Slot) {
-	rec := &rs.table.At(s).Value
-	if rec.trouble != noTrouble || !rec.changeSince.IsZero() || rec.atOnce > 0 {
-		return
-	}
-	rs.table.Delete(s)
-	rs.notEmpty.Store(rs.table.Len() > 0)
-	if !rs.table.HasMemory(s) { // The lists have their memory by blocks of slots, as the table.
-		rs.links.Release(s)
+	c.atOnce = max(c.atOnce, rec.atOnce)
+	c.isKnown = rec != record{} || t.mu.givenUp.find(key) != nil
+	if !c.changeSince.IsZero() {
+		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // An unanswered change is still going on.
 	}
 }

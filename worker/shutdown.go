@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -121,7 +122,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 			endResync()
 		}
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
-			p.shutDownQueue()
+			p.queue.ShutDown()
 		}
 		select {
 		case <-p.changed:
@@ -168,21 +169,12 @@ func (p *Pool[T]) waitWhileAny(condition func(w *worker[T]) bool, timeout <-chan
 // move any more.
 const endPatience = 100 * time.Millisecond
 
-// shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because Left
-// must not list keys that were removed, and after the shutdown isOver is never true.
-func (p *Pool[T]) shutDownQueue() {
-	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
-	defer cancel()
-	p.tracker.sweep(ctx, 0)
-	p.queue.ShutDown()
-}
-
 // endQueue ends the holds and, without KeepQueue, the queue, whose keys it drops. It reports what is left.
 func (p *Pool[T]) endQueue() {
 	unfinished := append(p.leftBehind(), p.endHolds()...)
 	var queued []T
 	if !p.options.KeepQueue {
-		p.shutDownQueue()
+		p.queue.ShutDown()
 		// While others have keys of the queue, such as another pool, what is queued is theirs to handle: a key
 		// that was added while they have it would be dropped, and nobody would say so.
 		if p.queue.Stats().Processing <= len(unfinished) {
@@ -333,10 +325,12 @@ func (p *Pool[T]) noteIfRefused(key T) {
 // leftUndone puts together what is left, each key once. Lists without an order are sorted by text.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed, notStarted, refused []T
-	if p.queue.ShuttingDown() {
-		failed = slices.Collect(eachRecord(p.tracker, func(key T, r *record[T]) (T, bool) {
-			return key, r.trouble == failing
-		}))
+	if p.queue.ShuttingDown() && p.tracker.answers == nil { // Otherwise a server keeps them for other processes.
+		for _, k := range p.queue.FailingKeys(math.MaxInt) {
+			if k.State == "" { // Others, or this pool's next call, have any other.
+				failed = append(failed, k.Key)
+			}
+		}
 	}
 	p.locked(func() { notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })
 	sortByText(failed) // Not under mu: a key's String method is foreign code.

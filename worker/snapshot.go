@@ -1,12 +1,11 @@
 package worker
 
 import (
-	"iter"
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // RunningKey is a key whose handler is running.
@@ -34,7 +33,8 @@ type Snapshot[T comparable] struct {
 	Running []RunningKey[T] `json:"running"`
 	// Held are the keys that are on hold, the one whose hold began first at the front.
 	Held []HeldKey[T] `json:"held"`
-	// Failing are the keys whose last call has failed, the last failure first. The errors of 10,000 are kept.
+	// Failing are the keys of the queue whose last call has failed, also in other pools and processes: those
+	// that have failed most often first, 10,000 at most.
 	Failing []FailedKey[T] `json:"failing"`
 	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key
 	// leaves the list when this pool handles it and does not give it up again, and by Forget.
@@ -58,10 +58,9 @@ type KeySnapshot[T comparable] struct {
 	// Failing is set if the last call has failed and the key is to come again, GivenUp if it was given up.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
-	// FailedCalls are the first and the last four calls that have failed in a row, the last one last. The pool
-	// keeps them of the 10,000 failing keys that failed last and of Options.KeepGivenUp that were given up, 16
-	// MiB in all: beyond that, those of failing keys go, the oldest first, and then given-up keys as a whole.
-	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
+	// PanicStack is the stack of the last of its failed calls that panicked, at most 8 KiB, if that is one of the
+	// last 32 calls of the pool that did.
+	PanicStack string `json:"panic_stack,omitempty"`
 	// Causes are why the running call came.
 	Causes workqueue.Causes `json:"causes,omitzero"`
 	// AtOnce is how many calls in a row wanted the key again at once. After five the key is slowed down: see
@@ -71,14 +70,12 @@ type KeySnapshot[T comparable] struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
-// maxSnapshot bounds the failing keys of a Snapshot, because it asks the queue about each.
-const maxSnapshot = 512
+// maxFailing bounds the failing keys of a Snapshot.
+const maxFailing = 10_000
 
-// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue
-// about each failing key: one that others have removed or handled is dropped, of any other it shows when it
-// comes due. After a second it returns the rest as the pool knows them. Stats may ask for another second.
+// Snapshot returns Stats and up to limit keys of each kind. It asks the queue which keys fail.
 func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
-	s := snapshotOf(t, limit, maxSnapshot, func(key T) T { return key })
+	s := snapshotOf(t, limit, func(key T) T { return key })
 	for i := range s.Running {
 		s.Running[i].Stack = ""
 	}
@@ -91,19 +88,10 @@ func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t,
 // What follows is written once for T and for the keys of an [Inspector], which are of type any: show returns
 // a key as it is to be shown, and shown is such a key.
 
-// snapshotOf is Snapshot with stacks. It asks the queue about mostFailing keys at most.
-func snapshotOf[T, K comparable](t *Tracker[T], limit, mostFailing int, show func(T) K) Snapshot[K] {
-	until := time.Now().Add(askFor)
+// snapshotOf is Snapshot with stacks.
+func snapshotOf[T, K comparable](t *Tracker[T], limit int, show func(T) K) Snapshot[K] {
 	s := Snapshot[K]{Running: runningKeys(t, limit, show), Held: heldKeys(t, limit, show),
-		Failing: []FailedKey[K]{}}
-	for e := range keytable.Take(limit, t.stillFailing(until, mostFailing)) {
-		k := newFailedKey(show(e.key), e.calls)
-		k.NextTry = t.nextTry(until, e.key)
-		s.Failing = append(s.Failing, k)
-	}
-	s.GivenUp = converted(t.withCalls(givenUp, limit), func(e failedEntry[T]) FailedKey[K] {
-		return newFailedKey(show(e.key), e.calls)
-	})
+		Failing: failingKeys(t, limit, show), GivenUp: lastGivenUp(t, limit, show)}
 	s.Busiest = busiestKeys(t, min(limit, maxBusyKeys), show)
 	stats, oldest := t.stats()
 	if oldest == nil && stats.OldestUnanswered > 0 {
@@ -114,47 +102,6 @@ func snapshotOf[T, K comparable](t *Tracker[T], limit, mostFailing int, show fun
 		s.Unanswered = &UnansweredKey[K]{show(oldest.Key), oldest.Since}
 	}
 	return s
-}
-
-// failedEntry is a key that fails or was given up, with its calls.
-type failedEntry[T comparable] struct {
-	key   T
-	calls *failedCalls
-}
-
-// stillFailing yields those of the last limit failing keys that still fail, the last failure first. Up to the
-// time until it asks the queue, and forgets the others.
-func (t *Tracker[T]) stillFailing(until time.Time, limit int) iter.Seq[failedEntry[T]] {
-	return func(yield func(failedEntry[T]) bool) {
-		for _, e := range t.withCalls(failing, limit) {
-			fails := time.Now().After(until) || !t.sweepKey(e.key)
-			if fails && !yield(e) {
-				return
-			}
-		}
-	}
-}
-
-// withCalls returns up to limit keys in a trouble whose calls are kept, the last failure first.
-func (t *Tracker[T]) withCalls(in trouble, limit int) (all []failedEntry[T]) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	rs := &t.mu.records
-	for s := rs.keysIn[in].Last(); s != keytable.None && len(all) < limit; s = rs.links.Prev(s) {
-		e := rs.table.At(s)
-		all = append(all, failedEntry[T]{e.Key, e.Value.calls})
-	}
-	return all
-}
-
-// nextTry asks the queue, up to the time until, when a key comes due. It is zero if the key does not wait.
-func (t *Tracker[T]) nextTry(until time.Time, key T) (due time.Time) {
-	if time.Now().Before(until) {
-		if k, _ := t.queue.SnapshotKey(key); k.State == workqueue.KeyWaiting {
-			due = k.Due
-		}
-	}
-	return due
 }
 
 // runningKeys returns up to limit keys that are being handled, the one that started first at the front.
@@ -179,52 +126,50 @@ func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] 
 		Stuck: c.stuck, Canceled: c.canceled, Stack: c.stack}
 }
 
+// failingKeys returns up to limit keys that fail, as the queue knows them.
+func failingKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []FailedKey[K] {
+	if t.queue == nil { // New takes any queue, and Run may refuse it.
+		return []FailedKey[K]{}
+	}
+	return converted(t.queue.FailingKeys(min(limit, maxFailing)), func(k workqueue.KeySnapshot[T]) FailedKey[K] {
+		return newFailingKey(k, show(k.Key))
+	})
+}
+
 func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
-	until := time.Now().Add(askFor)
-	t.sweepKey(key)
-	s := readKey(t, key, shown)
+	s := KeySnapshot[K]{Key: shown}
 	if t.options.MaxRetries != UnlimitedRetries {
 		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
-	if s.Failing != nil {
-		if s.Failing.Attempt == 0 && time.Now().Before(until) { // Its calls had to go.
-			s.Failing.Attempt = t.queue.Failures(key).Count
-		}
-		s.Failing.NextTry = t.nextTry(until, key)
+	if inQueue, _ := t.queue.SnapshotKey(key); inQueue.Failures.Count > 0 {
+		failing := newFailingKey(inQueue, shown)
+		s.Failing = &failing
 	}
+	addTo(&s, t, key)
 	if s.Running != nil {
 		s.Running.Duration, s.Causes = t.options.Clock.Since(s.Running.Started), t.queue.Causes(key)
 	}
 	return s
 }
 
-// readKey returns what is known of key here.
-func readKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
-	s := KeySnapshot[K]{Key: shown}
+// addTo adds to s what is known of key here.
+func addTo[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	s.AtOnce = t.mu.records.find(key).atOnce
 	if c := t.findRunningLocked(key); c != nil {
-		running := newRunningKeyLocked(c, shown)
-		s.Running = &running
+		running := newRunningKeyLocked(c, s.Key)
+		s.Running, s.AtOnce = &running, c.atOnce
 	}
 	if h := t.holdOfLocked(key); h != nil && h.phase == holdBegun {
-		held := newHeldKeyLocked(h, shown)
+		held := newHeldKeyLocked(h, s.Key)
 		s.Held = &held
 	}
-	_, rec := t.mu.records.find(key)
-	if rec == nil {
-		return s
+	if f := t.mu.givenUp.find(key); f != nil && s.Failing == nil {
+		givenUp := as(*f, s.Key)
+		s.GivenUp = &givenUp
 	}
-	s.AtOnce = int(rec.atOnce)
-	failed := FailedKey[K]{Key: shown}
-	if rec.calls != nil {
-		failed, s.FailedCalls = newFailedKey(shown, rec.calls), slices.Clone(rec.calls.calls)
+	if f := cmp.Or(s.Failing, s.GivenUp); f != nil {
+		s.PanicStack = t.mu.lastPanics.stackOf(key, f.Since)
 	}
-	switch rec.trouble {
-	case failing:
-		s.Failing = &failed
-	case givenUp:
-		s.GivenUp = &failed
-	}
-	return s
 }

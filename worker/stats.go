@@ -62,14 +62,13 @@ type Stats struct {
 	// GivenUp counts the calls that failed and whose key was not retried.
 	GivenUp uint64 `json:"given_up"`
 
-	// Failing is the number of keys whose last call has failed and that are to be retried. A key that was
-	// removed from the queue, or that somebody else has handled, counts until the tracker looks at it: within
-	// about a minute, or later if a server must be asked about very many.
+	// Failing is the number of keys of the queue whose last call has failed and that are to come again, also by
+	// other pools and processes: see Stats of [workqueue.Extended].
 	Failing int `json:"failing"`
 	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], without its limit.
 	GivenUpKeys int `json:"given_up_keys"`
-	// GivenUpUnlisted counts the keys that left that list because it was full, or the errors of all keys took
-	// more than 16 MiB: what has become of these keys is not known.
+	// GivenUpUnlisted counts the keys that left that list because it was full: what has become of these keys is
+	// not known.
 	GivenUpUnlisted uint64 `json:"given_up_unlisted"`
 
 	// Durations has the times that the handler took.
@@ -107,8 +106,8 @@ type Stats struct {
 	Ended bool `json:"ended"`
 }
 
-// Plus returns the sums of the numbers of two pools, but the larger LongestRunning, OldestUnanswered,
-// BusiestShare and ListTook, and the older ListedAt. Name is that of s or, if s has none, that of t. Ended is
+// Plus returns the sums of the numbers of two pools, but the larger Failing, which pools of one queue share,
+// LongestRunning, OldestUnanswered, BusiestShare and ListTook, and the older ListedAt. Name is that of s or, if s has none, that of t. Ended is
 // set if both pools have ended. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t
 // is changed.
 func (s Stats) Plus(t Stats) Stats {
@@ -134,7 +133,7 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Held += t.Held
 	s.HeldToLimit += t.HeldToLimit
 	s.GivenUp += t.GivenUp
-	s.Failing += t.Failing
+	s.Failing = max(s.Failing, t.Failing)
 	s.GivenUpKeys += t.GivenUpKeys
 	s.GivenUpUnlisted += t.GivenUpUnlisted
 	s.Durations = s.Durations.Plus(t.Durations)
@@ -173,9 +172,12 @@ func (t *Tracker[T]) Stats() Stats {
 
 // stats returns Stats and the change of OldestUnanswered, or nil: see oldestUnanswered.
 func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
-	t.sweepIfDue()
 	s := t.readStats()
+	if t.queue == nil { // New takes any queue, and Run may refuse it.
+		return s, nil
+	}
 	s.StartLimited = s.StartLimited && t.queue.Len() > 0
+	s.Failing = t.queue.Stats().Failing
 	oldest, age := t.oldestUnanswered()
 	s.OldestUnanswered = age
 	return s, oldest
@@ -206,9 +208,8 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s.RetryDelays, s.HoldDurations = nonEmpty(&t.mu.retryDelays), nonEmpty(&t.mu.holdTimes)
 	s.BusiestShare = t.mu.busiest.share(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
-	rs := &t.mu.records
-	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, t.mu.holds.total
-	s.GivenUpKeys, s.GivenUpUnlisted = rs.keysIn[givenUp].Len(), rs.unlisted
+	s.Looping, s.Held = t.mu.records.numLooping, t.mu.holds.total
+	s.GivenUpKeys, s.GivenUpUnlisted = t.mu.givenUp.order.Len(), t.mu.givenUp.unlisted
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
 		running := max(0, now.Sub(c.result.Started))
@@ -224,8 +225,9 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 func (t *Tracker[T]) countLocked(c *Tracked[T]) (noteCauses bool) {
 	n, r := &t.mu.counted, &c.result
 	n.Handled++
-	if _, panicked := r.Err.(*PanicError); panicked {
+	if p, ok := r.Err.(*PanicError); ok {
 		n.Panicked++
+		t.mu.lastPanics.add(panicked[T]{r.Key, r.Started.Add(r.Duration), cut(string(p.Stack), maxStack)})
 	}
 	if t.options.HandlerTimeout > 0 && r.Duration >= t.options.HandlerTimeout {
 		n.TimedOut++

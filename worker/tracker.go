@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -20,8 +19,8 @@ import (
 	"github.com/keyedqueue/workqueue/stablehash"
 )
 
-// Tracker keeps account of the calls of a handler: which are running and for how long, why keys have failed,
-// which are on hold, which were given up. A [Pool] has one. [NewTracker] is for programs and libraries that
+// Tracker keeps account of the calls of a handler: which are running and for how long, which keys
+// are on hold, which were given up. A [Pool] has one. [NewTracker] is for programs and libraries that
 // have workers of their own:
 //
 //	call := tracker.Begin(ctx, key)
@@ -60,11 +59,6 @@ type Tracker[T comparable] struct {
 
 	readStats func() Stats // returns Stats without OldestUnanswered: Pool.readStats or ownStats
 
-	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
-	sweeping  atomic.Bool  // a sweep is running
-	sweepSkip int          // how many keys the next sweep skips. Only the goroutine of a sweep uses it.
-	sweeps    sync.WaitGroup
-
 	// mu is locked for moments only, and never while foreign code runs.
 	mu struct {
 		sync.Mutex
@@ -72,6 +66,8 @@ type Tracker[T comparable] struct {
 		running     []*Tracked[T]
 		mostRunning int // how many calls have run at once, at most
 		records     records[T]
+		givenUp     givenUpKeys[T]
+		lastPanics  lastPanics[T]
 		holds       holds[T]
 		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key is
 		// put on hold counts twice.) nextDone is closed when that of a hold does, or a worker leaves.
@@ -97,7 +93,6 @@ func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	if t.argsErr != nil {
 		panic(t.argsErr)
 	}
-	t.lastSweep.Store(int64(t.loop.Now()))
 	t.setLogger()
 	return t
 }
@@ -127,7 +122,7 @@ func checkQueue[T comparable](queue workqueue.TypedRateLimitingInterface[T]) err
 func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := &Tracker[T]{raw: queue, options: options, madeAt: callerOutside()}
 	t.options.setDefaults()
-	t.mu.records.maxGivenUp = t.options.KeepGivenUp
+	t.mu.givenUp.max = t.options.KeepGivenUp
 	buckets, err := t.options.durationBuckets()
 	t.argsErr = errors.Join(checkQueue(queue), options.check(), err)
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
@@ -152,7 +147,6 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 // another process may have got the key. So test it before the handler is called. End then ignores what it is
 // given, counts nothing, and returns NextLost with the context's cause.
 func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
-	t.sweepIfDue()
 	h := workqueue.HandOut[T]{Key: key, Failures: t.queue.Failures(key), AddedAt: t.queue.AddedAt(key)}
 	if t.priorities != nil {
 		h.Priority = t.priorities.PriorityOf(key)
@@ -208,9 +202,7 @@ func (c *Tracked[T]) Done(done func()) { c.doneOrHold(func(T) { done() }) }
 func (t *Tracker[T]) start(c *Tracked[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, rec := t.mu.records.find(c.result.Key); rec != nil && !c.changeSince.IsZero() {
-		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // An unanswered change continues.
-	}
+	c.readRecordLocked()
 	c.index = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
 	t.mu.mostRunning = max(t.mu.mostRunning, len(t.mu.running))
@@ -265,8 +257,8 @@ func (t *Tracker[T]) Forget(key T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.findRunningLocked(key); c != nil {
-		c.changeSince = time.Time{}
+		c.changeSince, c.atOnce = time.Time{}, 0
 	}
-	t.mu.records.endRow(key)
-	t.mu.records.noteAtRest(key)
+	t.mu.records.delete(key)
+	t.mu.givenUp.remove(key)
 }

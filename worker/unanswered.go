@@ -4,10 +4,11 @@ import "time"
 
 // This file measures how long users wait. A change of a key begins when the key is added or comes due. Later
 // adds belong to it until the key is handed out. It ends with the first call that answers it: one that
-// returns nil or asks for the key again. A failure or an interruption is no answer, so the change continues.
-// It ends unanswered, and is not counted, if the key is given up or forgotten, or removed from the queue. An
-// add during a call begins the key's next change. When a change began is in Tracked.changeSince during a
-// call, and in the key's record between calls.
+// returns nil or asks for the key again. A failure or an interruption is no answer, so the change continues. It
+// ends unanswered, and is not counted, if the key is given up or forgotten, or removed from the queue. An add
+// during a call begins the key's next change. When a change began is in Tracked.changeSince during a call,
+// and in the key's record between calls. If the key comes much later than it was due, the record is gone:
+// see recordLife. Then its change begins when it was due.
 
 // UnansweredKey is a key that was added, and that no call has answered since.
 type UnansweredKey[T comparable] struct {
@@ -17,7 +18,8 @@ type UnansweredKey[T comparable] struct {
 
 // oldestUnanswered returns the oldest change of all keys and its age. If a queued key's change is older, it
 // returns nil and that age: the queue's Stats name no key, see oldestQueued. Keys on hold do not count. It
-// asks the queue whether records that may be the oldest are over, for up to askFor.
+// asks the queue, which is in memory, whether others have dealt with the key of a record that may be the
+// oldest.
 func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
 		return nil, 0
@@ -26,19 +28,17 @@ func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration)
 	isOlder := func(since time.Time) bool {
 		return !since.IsZero() && (oldest == nil || since.Before(oldest.Since))
 	}
+	now := t.loop.Now()
 	t.mu.Lock()
+	t.mu.records.dropEnded(now)
 	for _, c := range t.mu.running {
 		if isOlder(c.changeSince) {
 			oldest = &UnansweredKey[T]{c.result.Key, c.changeSince}
 		}
 	}
 	t.mu.Unlock()
-	askUntil := time.Now().Add(askFor)
-	for change := range eachRecord(t, func(key T, rec *record[T]) (UnansweredKey[T], bool) {
-		return UnansweredKey[T]{key, rec.changeSince}, t.holdOfLocked(key) == nil && isOlder(rec.changeSince)
-	}) {
-		// isOlder again: eachRecord copies many records at a time, and one of these may have been older.
-		if isOlder(change.Since) && (time.Now().After(askUntil) || !t.sweepKey(change.Key)) {
+	for change := range t.unansweredKeys() {
+		if isOlder(change.Since) && !t.forgetIfOver(change) {
 			oldest = &change
 		}
 	}
