@@ -105,12 +105,11 @@ func inspectorOf(snapshot func(limit int) worker.Snapshot[any]) worker.Inspector
 			k.Failing, k.GivenUp = find(s.Failing), find(s.GivenUp)
 			return k
 		},
-		FailingKeys:  func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).Failing) },
-		KeptFailures: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).Failing) },
-		GivenUpKeys:  func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).GivenUp) },
-		HeldKeys:     func() iter.Seq[worker.HeldKey[any]] { return slices.Values(snapshot(1000).Held) },
-		Cancel:       func(any) bool { return false },
-		Forget:       func(any) {},
+		FailingKeys: func(int) []worker.FailedKey[any] { return snapshot(1000).Failing },
+		GivenUpKeys: func(int) []worker.FailedKey[any] { return snapshot(1000).GivenUp },
+		HeldKeys:    func() iter.Seq[worker.HeldKey[any]] { return slices.Values(snapshot(1000).Held) },
+		Cancel:      func(any) bool { return false },
+		Forget:      func(any) {},
 	}
 }
 
@@ -275,14 +274,8 @@ type (
 		FailedAt                            time.Time `json:"failed_at"`
 		DueIn                               *float64  `json:"due_in_seconds"`
 		Causes                              workqueue.Causes
-		Calls                               []call `json:"failed_calls"`
+		PanicStack                          string `json:"panic_stack"`
 		Queue                               named
-	}
-	call struct {
-		Attempt              int
-		Started              time.Time
-		Took                 float64 `json:"took_seconds"`
-		Causes, Error, Stack string
 	}
 )
 

@@ -24,16 +24,14 @@ type keyLists struct {
 type poolKeys struct {
 	running []worker.RunningKey[any] // longest first
 	held    []worker.HeldKey[any]    // the one whose hold began first at the front
-	failing []worker.FailedKey[any]  // the last failure first
-	givenUp []worker.FailedKey[any]  // the same, without those that fail now
+	failing []worker.FailedKey[any]  // the most failures first
+	givenUp []worker.FailedKey[any]  // the last one first, without those that fail now
 	// of has all of these by key.
 	of map[any]*worker.KeySnapshot[any]
-	// past are the failures that pools knew that have ended.
-	past []worker.FailedKey[any]
 }
 
 func (r *reading) poolKeys() *poolKeys {
-	p := &poolKeys{of: make(map[any]*worker.KeySnapshot[any]), past: r.past}
+	p := &poolKeys{of: make(map[any]*worker.KeySnapshot[any])}
 	for _, k := range r.keys.givenUp {
 		p.givenUp = append(p.givenUp, newKeptFailure(k).failed)
 	}
@@ -59,14 +57,15 @@ func (r *reading) poolKeys() *poolKeys {
 	for i, k := range p.held {
 		at(k.Key).Held = &p.held[i]
 	}
-	lastFirst := func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) }
-	slices.SortStableFunc(p.failing, lastFirst)
+	slices.SortStableFunc(p.failing, func(a, b worker.FailedKey[any]) int {
+		return cmp.Compare(b.Attempt, a.Attempt)
+	})
 	p.failing = slices.DeleteFunc(p.failing, func(f worker.FailedKey[any]) (again bool) {
 		k := at(f.Key)
 		again, k.Failing = k.Failing != nil, cmp.Or(k.Failing, &f)
 		return again
 	})
-	slices.SortStableFunc(p.givenUp, lastFirst)
+	slices.SortStableFunc(p.givenUp, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
 	p.givenUp = slices.DeleteFunc(p.givenUp, func(f worker.FailedKey[any]) (again bool) {
 		k := at(f.Key)
 		if again = k.Failing != nil || k.GivenUp != nil; !again {
@@ -79,14 +78,7 @@ func (r *reading) poolKeys() *poolKeys {
 
 // describe adds to k what the pools know of it.
 func (p *poolKeys) describe(k *keyReport) {
-	known := cmp.Or(p.of[k.raw], new(worker.KeySnapshot[any]))
-	k.addPool(*known)
-	if known.Failing == nil && known.GivenUp == nil && k.Requeues > 0 { // Otherwise it may be out of date.
-		isKey := func(f worker.FailedKey[any]) bool { return f.Key == k.raw }
-		if i := slices.IndexFunc(p.past, isKey); i >= 0 {
-			k.addFailure(p.past[i], "")
-		}
-	}
+	k.addPool(*cmp.Or(p.of[k.raw], new(worker.KeySnapshot[any])))
 }
 
 // complete adds to failing or given-up keys what the queue knows of them, unless it is known when they come:

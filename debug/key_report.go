@@ -38,18 +38,19 @@ type keyReport struct {
 	Attempt     int `json:"attempt,omitempty"`
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// AtOnce is how many calls in a row wanted it again at once: see AtOnce of worker.Call.
-	AtOnce     int          `json:"at_once,omitempty"`
-	Held       *holdReport  `json:"hold,omitempty"`
-	Stuck      bool         `json:"stuck,omitempty"`
-	Canceled   bool         `json:"canceled,omitempty"`
-	Stack      string       `json:"stack,omitempty"`
-	Error      string       `json:"error,omitempty"`
-	FailsSince time.Time    `json:"fails_since,omitzero"`
-	FailsFor   *seconds     `json:"fails_for_seconds,omitempty"`
-	FailedAt   time.Time    `json:"failed_at,omitzero"`
-	Ago        *seconds     `json:"failed_ago_seconds,omitempty"`
-	Calls      []callReport `json:"failed_calls,omitempty"`
-	ID         string       `json:"id,omitempty"`
+	AtOnce     int         `json:"at_once,omitempty"`
+	Held       *holdReport `json:"hold,omitempty"`
+	Stuck      bool        `json:"stuck,omitempty"`
+	Canceled   bool        `json:"canceled,omitempty"`
+	Stack      string      `json:"stack,omitempty"`
+	Error      string      `json:"error,omitempty"`
+	FailsSince time.Time   `json:"fails_since,omitzero"`
+	FailsFor   *seconds    `json:"fails_for_seconds,omitempty"`
+	FailedAt   time.Time   `json:"failed_at,omitzero"`
+	Ago        *seconds    `json:"failed_ago_seconds,omitempty"`
+	// PanicStack is that of the last failed call that panicked.
+	PanicStack string `json:"panic_stack,omitempty"`
+	ID         string `json:"id,omitempty"`
 	// Queue is set for keys that were found in all queues.
 	Queue *queueName `json:"queue,omitempty"`
 
@@ -73,7 +74,9 @@ type holdReport struct {
 }
 
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
+	f := k.Failures
 	return keyReport{
+		Attempt: f.Count, Error: short(f.Err, maxError), FailsSince: f.Since.UTC(),
 		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
 		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes),
 		raw: k.Key, group: k.Group,
@@ -125,9 +128,6 @@ func finish(keys []keyReport, queueID string, now time.Time) {
 		k.FailsFor = between(k.FailsSince, now)
 		if k.Held != nil {
 			k.Held.For, k.Held.UntilIn = between(k.Held.Since, now), between(now, k.Held.Until)
-		}
-		for i := range k.Calls {
-			k.Calls[i].Ago = between(k.Calls[i].Started, now)
 		}
 	}
 }
@@ -188,21 +188,7 @@ func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 	if k.Causes == nil {
 		k.Causes = newCauses(&s.Causes)
 	}
-	for _, c := range s.FailedCalls {
-		k.Calls = append(k.Calls, callReport{
-			Attempt: c.Attempt, Started: c.Started.UTC(), Took: seconds(c.Duration),
-			Causes: short(c.Causes, maxError), Error: short(c.Err, maxError), Stack: stackText(c.Stack),
-		})
+	if s.PanicStack != "" {
+		k.PanicStack = stackText(s.PanicStack)
 	}
-}
-
-// callReport is a call of a handler that has failed.
-type callReport struct {
-	Attempt int       `json:"attempt"`
-	Started time.Time `json:"started"`
-	Ago     *seconds  `json:"started_ago_seconds"`
-	Took    seconds   `json:"took_seconds"`
-	Causes  string    `json:"causes,omitempty"`
-	Error   string    `json:"error"`
-	Stack   string    `json:"stack,omitempty"`
 }

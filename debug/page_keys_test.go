@@ -52,7 +52,7 @@ func TestAllKeysOfAState(t *testing.T) {
 			}
 		}
 		p := getJSON[keysPage](t, h, "?queue=q&state=failing&page=3")
-		if k := p.Keys[99]; k.Key != "even 000" || k.Error != "broken" || k.DueIn == nil || *k.DueIn != 3600 ||
+		if k := p.Keys[99]; k.Key != "even 599" || k.Error != "broken" || k.DueIn == nil || *k.DueIn != 3600 ||
 			k.State != "" {
 			t.Errorf("the last one is %+v", k)
 		}

@@ -141,15 +141,17 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 		r.Held += q.stats.Held
 		r.Waiting += q.stats.Waiting
 		r.PausedGroups += len(q.pausedGroups)
+		failing := 0 // The pools of a queue have the same failing keys.
 		for _, p := range q.pools {
 			if !seen[p.pool] {
 				seen[p.pool] = true
-				r.Failing += p.stats.Failing
+				failing = max(failing, p.stats.Failing)
 				if q.stats.Shared == nil {
 					r.GivenUp += p.stats.GivenUpKeys
 				}
 			}
 		}
+		r.Failing += failing
 		if q.stats.Shared != nil {
 			r.GivenUp += q.givenUp()
 		}

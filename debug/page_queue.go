@@ -207,7 +207,7 @@ var sections = []section{
 	},
 	{
 		Kind: "failing", State: stateFailing, of: func(l *keyLists) *[]keyReport { return &l.Failing },
-		Title: "Failing", Hint: "the last failure first", Empty: "No key is failing.",
+		Title: "Failing", Hint: "the most failures first", Empty: "No key is failing.",
 	},
 	{
 		Kind: "given-up", State: stateGivenUp, of: func(l *keyLists) *[]keyReport { return &l.GivenUp },

@@ -46,8 +46,6 @@ type reading struct {
 	pools []poolReading
 	// workers is the sum of the pools' numbers: without pools noWorkers, because a list has many such queues.
 	workers *worker.Stats
-	// past are the last keys that were failing when a pool ended: the next pool does not know why.
-	past []worker.FailedKey[any]
 	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
 	unanswered *worker.UnansweredKey[any]
 	// wedged is why a restart of the program would help, as a pool says, or nil.
@@ -85,8 +83,9 @@ var (
 )
 
 type poolReading struct {
-	pool  *worker.Inspector
-	stats worker.Stats
+	pool    *worker.Inspector
+	stats   worker.Stats
+	failing []worker.FailedKey[any] // as many as were read
 }
 
 // guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the
@@ -167,9 +166,6 @@ func (r *reading) askQueue(f func()) {
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
 func (h *Handler) read(e *entry, limit int) *reading {
 	r := &reading{entry: e, at: h.clock.Now(), began: time.Now(), keys: &noKeys, workers: &noWorkers}
-	if last := e.last.Load(); last != nil {
-		r.past = last.past
-	}
 	if limit > 0 {
 		r.keys = new(queueKeys)
 	}
@@ -210,21 +206,15 @@ func (r *reading) readPools(h *Handler, limit int) {
 	for _, p := range h.poolsOf(r.entry) {
 		var s worker.Snapshot[any]
 		err := guarded("pool", func() {
-			if limit > 0 {
-				s = p.Snapshot(limit)
-			} else if s = p.Snapshot(0); s.Stats.Ended {
-				s = p.Snapshot(maxKeys)
-			}
+			s = p.Snapshot(limit)
 		})
 		switch {
 		case err != nil:
 			r.err = cmp.Or(r.err, err)
 		case s.Stats.Ended:
 			h.removePool(p)
-			r.past = append(slices.Clone(s.Failing), r.past...)
-			r.past = r.past[:min(len(r.past), maxKeys)]
 		default:
-			r.pools = append(r.pools, poolReading{p, s.Stats})
+			r.pools = append(r.pools, poolReading{p, s.Stats, s.Failing})
 			if p.Wedged != nil {
 				r.err = cmp.Or(r.err, guarded("pool", func() { r.wedged = cmp.Or(r.wedged, p.Wedged(wedgedAfter)) }))
 			}

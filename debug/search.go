@@ -193,7 +193,6 @@ func (e *entry) remember(text, id string, keys []keyReport) {
 // say (describe), then each pool's own answer (addPool). A failing or given-up key that is not in the queue
 // keeps its state, because that may come from a list alone.
 func (r *reading) lookUp(k *keyReport, known *poolKeys) {
-	k.Calls = nil
 	if q := r.entry.queue; r.entry.hasQueue() {
 		r.askQueue(func() {
 			now, ok := q.SnapshotKey(k.raw)
@@ -213,5 +212,4 @@ func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 		return // A pool asks the queue.
 	}
 	r.anyPool(func(p *worker.Inspector) bool { k.addPool(p.SnapshotKey(k.raw)); return true })
-	slices.SortStableFunc(k.Calls, func(a, b callReport) int { return b.Started.Compare(a.Started) })
 }

@@ -3,6 +3,7 @@ package debug
 import (
 	"context"
 	"hash/maphash"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ const (
 	maxSeen = 1 << 20
 	// maxGivenUp is how many given-up keys a queue is asked for.
 	maxGivenUp = 10_000
+	// maxFailing is how many failing keys a pool is asked for.
+	maxFailing = 10_000
 	// allSets names all keys that fail or were given up. The other sets are named as these states.
 	allSets = "all"
 )
@@ -242,11 +245,7 @@ func (v *visitor) offerKept() bool {
 // offerFailing offers the failing keys that the pools list, and counts in unlisted how many more they have.
 func (v *visitor) offerFailing(unlisted *int) bool {
 	for _, p := range v.r.pools {
-		list := p.pool.FailingKeys
-		if v.filter.atHand {
-			list = p.pool.KeptFailures
-		}
-		for k := range list() {
+		for _, k := range v.failingOf(p) {
 			*unlisted--
 			if !v.offer(knownKey{key: k.Key, state: stateFailing, failed: k, pool: p.pool}) {
 				return false
@@ -259,10 +258,19 @@ func (v *visitor) offerFailing(unlisted *int) bool {
 	return true
 }
 
+// failingOf returns the failing keys that a pool lists: those that were read, if a server would have to be
+// asked and must not be.
+func (v *visitor) failingOf(p poolReading) []worker.FailedKey[any] {
+	if v.filter.atHand && v.r.stats.Shared != nil {
+		return p.failing
+	}
+	return p.pool.FailingKeys(maxFailing)
+}
+
 // offerGivenUp offers the keys that the pools list as given up.
 func (v *visitor) offerGivenUp() bool {
 	for _, p := range v.r.pools {
-		for k := range p.pool.GivenUpKeys() {
+		for _, k := range p.pool.GivenUpKeys(math.MaxInt) {
 			if !v.offer(knownKey{key: k.Key, state: stateGivenUp, failed: k, pool: p.pool}) {
 				return false
 			}

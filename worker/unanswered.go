@@ -28,9 +28,7 @@ func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration)
 	isOlder := func(since time.Time) bool {
 		return !since.IsZero() && (oldest == nil || since.Before(oldest.Since))
 	}
-	now := t.loop.Now()
 	t.mu.Lock()
-	t.mu.records.dropEnded(now)
 	for _, c := range t.mu.running {
 		if isOlder(c.changeSince) {
 			oldest = &UnansweredKey[T]{c.result.Key, c.changeSince}
