@@ -25,7 +25,7 @@
 //
 // [WrapReconciler] makes one wrapper for the queue and the reconciler of a controller. With it a reconciler
 // can stop waiting when there is something newer (UntilAdded of worker.Call), and learns why it was called
-// (Causes) and how often it has failed (Attempt). The page of package debug shows the last attempts and can
+// (Causes) and how often it has failed (Attempt). The page of package debug shows the last errors and can
 // cancel, retry and forget. [WithCauses] makes event handlers say why they add a request. The program
 // examples/manager has all of it; the documentation of package worker says what an event handler should say.
 //

@@ -104,7 +104,7 @@ type controller[request comparable] struct {
 //     Beside one of the errors above it is ignored: worker.Requeue has a Priority of its own.
 //
 // The page has the controller's queue, the requests that are being reconciled, those that fail or were given
-// up (by reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be
+// up (by reconcile.TerminalError), and their last errors, as of a [worker.Pool]. The page may be
 // nil. [WrapReconcilerWithOptions] also finds reconciliations that are stuck.
 //
 // Each controller needs one of its own; if two share one, a call logs an error. A call takes a few

@@ -49,7 +49,7 @@
 //
 // # Errors
 //
-// Package worker knows why a key has failed. A pool is shown on the page of its queue. If that is not shown,
+// A queue knows why a key has failed, and package worker which keys were given up. A pool is shown on the page of its queue. If that is not shown,
 // the pool is on the pages of all queues that have its name, and counted once. Of a queue without a pool the
 // page shows how often its limiter says that a key was requeued. client-go's limiters cannot list their keys.
 //
@@ -81,7 +81,7 @@
 // The answer is an object with action, queue, key, group, and text, which says what was done; error, if not
 // all was done. For several keys, also: keys, how many it was done to; gone, how many had left meanwhile;
 // left, how many were not done in ten seconds, or because the queue was shut down or its server did not
-// answer; left_more, if there may be others: a pool remembers the errors of 10,000 failing keys and the last
+// answer; left_more, if there may be others: a pool lists 10,000 failing keys and the last
 // Options.KeepGivenUp given-up ones, a queue is asked for 10,000 given-up keys, and without a pool only 512
 // of the failing keys are known that are not in the queue. Repeat the action while left is not 0 and, if
 // left_more is there, once these keys are done.

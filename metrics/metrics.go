@@ -273,7 +273,8 @@ var Pool = []Metric[worker.Stats]{
 			}
 			return 0
 		}),
-	FailingKeys: gauge("workqueue_pool_failing_keys", "Number of keys that failed and will be tried again.",
+	FailingKeys: gauge("workqueue_pool_failing_keys",
+		"Number of keys of the pool's queue that failed and will be tried again.",
 		func(st *worker.Stats) float64 { return float64(st.Failing) }),
 	LoopingKeys: gauge("workqueue_pool_looping_keys",
 		"Number of keys that wanted to come at once more than five times in a row: they were interrupted, or "+

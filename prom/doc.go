@@ -56,7 +56,7 @@
 //	workqueue_pool_busy_workers                  gauge      workers that handle a key
 //	workqueue_pool_stuck_workers                 gauge      workers whose handler takes too long
 //	workqueue_pool_start_limited                 gauge      1 while the start limit keeps queued keys back
-//	workqueue_pool_failing_keys                  gauge      keys that failed and will be tried again
+//	workqueue_pool_failing_keys                  gauge      keys of the queue that will be tried again
 //	workqueue_pool_looping_keys                  gauge      keys that wanted to come at once more than
 //	                                                        five times in a row
 //	workqueue_pool_held_keys                     gauge      keys that are on hold

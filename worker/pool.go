@@ -338,8 +338,8 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 }
 
-// Stats returns the pool's numbers. It asks the queue for its own and, for up to a second, about keys. Beyond
-// that it takes about 20 ns for each worker and each key that fails, was given up or interrupted or is held.
+// Stats returns the pool's numbers. It asks the queue for its own. Beyond that it takes about 20 ns for each
+// worker and each key that fails or was interrupted.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
 // Snapshot returns Stats and up to limit keys of each kind, after asking the queue: see [Tracker.Snapshot].

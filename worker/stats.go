@@ -52,7 +52,7 @@ type Stats struct {
 	// [NextInterrupted] and [NextLost].
 	Interrupted uint64 `json:"interrupted"`
 	// Looping is the number of keys that wanted to come at once more than five times in a row. They are slowed
-	// down: see [Call.AtOnce].
+	// down: see [Call.AtOnce]. One that others have handled or removed counts for ten minutes more.
 	Looping int `json:"looping"`
 	// Holds counts the holds that have begun, Held is the number of those that have not ended, and HeldToLimit
 	// counts those that have come to their limit. See [Call.Hold].
