@@ -260,9 +260,8 @@ type Left[T comparable] struct {
 	NotStarted []T `json:"not_started"`
 	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for
 	// their retry, which Run never awaits, and those that failed during the end, also in other pools. Over a
-	// server there are none: other processes retry them. Keys that wait because of
-	// RequeueAfter are not among them, and neither are keys that were given up: the log and [Pool.Snapshot]
-	// have those.
+	// server there are none: other processes retry them. Keys that wait because of RequeueAfter are not among
+	// them, and neither are keys that were given up: the log and [Pool.Snapshot] have those.
 	Failing []T `json:"failing"`
 }
 
