@@ -89,6 +89,7 @@ func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.Again += part.Again
 	sum.Held += part.Held
 	sum.Waiting += part.Waiting
+	sum.Failing += part.Failing
 	sum.Adds += part.Adds
 	sum.Retries += part.Retries
 	sum.Dropped += part.Dropped
