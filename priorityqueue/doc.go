@@ -68,9 +68,11 @@
 //
 // # Fairness
 //
-// With [Config].Group keys of equal priority are handed out group by group, in turns of as many keys as the
-// group's Weight. A group whose first key is queued is the last of the round. So one group with a million
-// keys delays another one's first key by one turn. Groups share turns within a priority, not across.
+// With [Config].Group the keys of equal priority are served like people at one counter who come from several
+// families. The families stand in a ring. The counter serves as many people of a family as its Weight says,
+// in the order in which they came, and goes on to the next family. A family that comes anew stands behind the
+// last one of the ring. So a family of a million delays another one's first member by one turn, not by a
+// million. Each priority has a ring of its own, and groups do not share turns across priorities.
 //
 // With [Config].Limit no more keys of a group than that are processed at once. The other keys of a group at
 // its limit are blocked: the group leaves the round, and comes back, as the last one, when one of its keys is
@@ -78,16 +80,18 @@
 // of a group for a time, such as that for which a tenant's server asks, or until [Queue.ResumeGroup] or a
 // shutdown. [Queue.Pause] stops all.
 //
-// In a queue with both Aging and Group, a priority is as old as its oldest key that can be handed out. Within
-// the priority the group whose turn it is comes next, regardless of the age of its keys. So the bound is a
-// number of keys: from (P-p)·Aging after a key of priority p was queued, where P is the highest priority, at
-// most n·W keys are handed out before it. Here n is the number of queued keys that are not behind it by age
-// and priority, and W the sum of the weights of the groups. Time for which its group is blocked does not
-// count.
+// In a queue with both Aging and Group, each priority is such a counter, and age decides which counter serves
+// next: the one whose oldest key comes first by the rule of "Order", counted among keys that can be handed
+// out. Which key comes there is decided by the ring, not by age. So the bound is a number of keys: in a queue
+// of three groups of weight 1, whose highest priority is 5, a key of priority 0 may watch others come for
+// 5·Aging. After that, each queued key that is still ahead of it by age and priority costs at most three
+// hand-outs. In general, let P be the highest priority, n the number of queued keys that are not behind a key
+// of priority p by age and priority, and W the sum of the groups' weights. From (P-p)·Aging after that key was
+// queued, at most n·W keys are handed out before it. Time for which its group is blocked does not count.
 //
-// In such a queue a raise can make a key come later, because the key gives up its group's turn at the old
-// priority. At most n·W keys as above come first. If all other queued keys are then behind it by age and
-// priority, it comes next: a raise that is high enough always helps.
+// To raise a key's priority in such a queue means to change counters: it gives up the turn of its group at the
+// old one, and can come later, by n·W keys at most. A raise that is high enough always helps: if all other
+// keys are behind it by age and priority, it comes next.
 //
 // # Costs
 //
