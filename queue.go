@@ -87,9 +87,6 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	}
 	q := &Typed[T]{name: config.Name, clock: config.Clock, custom: config.Queue}
 	q.observer = newObserver(config.Name, provider, config.Clock)
-	if q.observer != nil {
-		q.mu.keys.Beside(q.observer)
-	}
 	q.ticker.Start(q.observer, updatePeriod, q.refreshMetrics)
 	return q
 }
@@ -390,12 +387,15 @@ func (q *Typed[T]) cancelLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// deleteLocked gives back the slot s, whose key is in no line and not held.
+// deleteLocked gives back the slot s, whose key is in no line and not held: see [keytable.Table.Delete].
 func (q *Typed[T]) deleteLocked(s keytable.Slot, k *entry[T]) {
 	if k.Value&noted != 0 {
 		q.mu.notes.Remove(s)
 	}
 	q.mu.keys.Delete(s)
+	if q.observer != nil && !q.mu.keys.HasMemory(s) {
+		q.observer.Release(s)
+	}
 }
 
 // Queue holds the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one. Its

@@ -33,7 +33,7 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 			return
 		}
 		q.mu.lists.Remove(&q.mu.resting, s)
-		q.mu.keys.Delete(s)
+		q.freeLocked(s)
 	}
 }
 

@@ -177,6 +177,12 @@ func (q *Queue[T]) deleteLineLocked(lineSlot keytable.Slot) {
 		q.mu.linesOfGroup.Remove(&q.mu.groups.At(q.mu.lines.At(lineSlot).Key.group).Value.lines, lineSlot)
 	}
 	q.mu.lines.Delete(lineSlot)
+	if !q.mu.lines.HasMemory(lineSlot) {
+		q.mu.order.Release(lineSlot)
+		q.mu.blocked.Release(lineSlot)
+		q.mu.linesOfGroup.Release(lineSlot)
+		q.mu.ringLinks.Release(lineSlot)
+	}
 }
 
 // moveLineLocked moves a line to where it belongs, by its first queued key: to order, to blocked if its group

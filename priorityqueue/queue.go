@@ -131,8 +131,6 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		return found
 	})
 	q.loop = dueloop.New(config.Clock, q.moveDue)
-	q.mu.keys.Beside(&q.mu.details, &q.mu.lists, &q.mu.groupOf, &q.mu.due)
-	q.mu.lines.Beside(&q.mu.order, &q.mu.blocked, &q.mu.linesOfGroup, &q.mu.ringLinks)
 	q.mu.lastPlaced = longAgo
 	q.mu.pauses, q.mu.pauseEnd = new(pauses), dueloop.Never
 	q.beginObserving()

@@ -161,7 +161,7 @@ func (q *Queue[T]) dropSlab(n int, keys []T) (all []T, more bool) {
 		switch st := q.mu.keys.At(s).Value.state; {
 		case st == resting:
 			q.mu.lists.Remove(&q.mu.resting, s)
-			q.mu.keys.Delete(s)
+			q.freeLocked(s)
 		case st.isInDue():
 			q.dropLocked(s)
 		case q.mu.dropsQueued && (st == queued || st == rerun):

@@ -127,5 +127,20 @@ func (q *Queue[T]) leaveQueueLocked(s keytable.Slot, info *keyInfo, now time.Dur
 		q.mu.lists.Append(&q.mu.resting, s)
 		return
 	}
+	q.freeLocked(s)
+}
+
+// freeLocked gives back the slot s, whose key is out of everything else.
+func (q *Queue[T]) freeLocked(s keytable.Slot) {
 	q.mu.keys.Delete(s)
+	if q.mu.keys.HasMemory(s) {
+		return
+	}
+	q.mu.details.Release(s)
+	q.mu.lists.Release(s)
+	q.mu.groupOf.Release(s)
+	q.mu.due.Release(s)
+	if q.observer != nil {
+		q.observer.Release(s)
+	}
 }

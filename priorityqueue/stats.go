@@ -21,7 +21,6 @@ func (q *Queue[T]) beginObserving() {
 		panic("priorityqueue: StatsProvider: " + err.Error())
 	}
 	q.observer = observe.New(q.config.Clock, buckets, nil)
-	q.mu.keys.Beside(q.observer)
 	provider.WatchQueue(q.config.Name, q.Stats)
 	if provider, ok := provider.(workqueue.InspectorProvider); ok {
 		provider.InspectQueue(q.config.Name, workqueue.Inspect(q))

@@ -72,8 +72,6 @@ type arena[K comparable, V any] struct {
 	empty   int
 	// spare has the memory of the slabs that were given back.
 	spare stash.Stash[Entry[K, V]]
-	// beside has what gives back its memory for a slab when this does.
-	beside []interface{ Release(Slot) }
 }
 
 func (a *arena[K, V]) at(s Slot) *Entry[K, V] {
@@ -195,9 +193,6 @@ func (a *arena[K, V]) releaseSlab(n int) {
 	}
 	a.spare.Put(a.slabs[n].entries)
 	a.slabs[n] = slab[K, V]{}
-	for _, other := range a.beside {
-		other.Release(Slot(n * slabLen))
-	}
 	a.current = 0 // The slab to fill may be this one. makeRoom finds the lowest.
 	a.trim()
 }

@@ -144,8 +144,11 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 }
 
 // Delete removes the key that lives in s, and zeroes its entry.
-// No list or heap of slots may have s any more: the checkInvariants of each user compares them with the keys.
-// What was named to Beside gives back its memory for s when the table does.
+//
+// What stands beside the table has to follow: lists and heaps must not have s any more, and each column, list
+// and heap must Release s if the table has no memory for it afterwards. So each table with anything beside it
+// has one function that calls Delete. What that forgets is found by the tests of memory after a burst, and by
+// checkInvariants, which compares lists and heaps with the keys.
 func (t *Table[K, V]) Delete(s Slot) {
 	e := t.slots.at(s)
 	if t.isMoving() {
@@ -159,12 +162,6 @@ func (t *Table[K, V]) Delete(s Slot) {
 	if n := len(t.index.buckets); n > keptBuckets && t.count < n/8 {
 		t.shrink()
 	}
-}
-
-// Beside names what has memory for the slots of the table: columns, lists and heaps. The one who makes the
-// table calls it, so that no deletion can forget any of them.
-func (t *Table[K, V]) Beside(others ...interface{ Release(Slot) }) {
-	t.slots.beside = append(t.slots.beside, others...)
 }
 
 // Slabs returns the number of slabs, for [Table.LiveSlots].

@@ -102,12 +102,8 @@ func FuzzTable(f *testing.F) {
 func TestBurstIsGivenBack(t *testing.T) {
 	const n = 100_000
 	var table Table[int, [4]uint64]
-	var column Column[int] // follows by itself
-	var links Lists
-	table.Beside(&column, &links)
 	for key := range n {
-		s, _ := insert(&table, key)
-		*column.At(s), *links.links.At(s) = key, Links{}
+		insert(&table, key)
 	}
 	for key := range n - 1 {
 		table.Delete(find(&table, key))
@@ -116,12 +112,6 @@ func TestBurstIsGivenBack(t *testing.T) {
 	kept := len(table.index.buckets) * int(unsafe.Sizeof(bucket{}))
 	for _, b := range table.slots.slabs {
 		kept += len(b.entries) * 56
-	}
-	for i := range column.slabs {
-		hasMemory := table.HasMemory(Slot(i * slabLen))
-		if (column.slabs[i] != nil) != hasMemory || (links.links.slabs[i] != nil) != hasMemory {
-			t.Fatalf("slab %d: the table has memory: %v, but what is beside it differs", i, hasMemory)
-		}
 	}
 	if kept > 512<<10 {
 		t.Errorf("%d KiB are kept for one key", kept>>10)
