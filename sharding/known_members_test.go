@@ -78,3 +78,13 @@ func (s *failsOnce) Get(ctx context.Context, name string) (Record, error) {
 	}
 	return s.Store.Get(ctx, name)
 }
+
+// Until a record shows a member's own lease, the longest known one counts for it.
+func TestLeaseOfUnknownMember(t *testing.T) {
+	m := holdingAll(1)
+	m.mu.members = make(map[string]*knownMember)
+	m.mu.view.longestLease = time.Minute
+	if k := m.memberLocked("b"); k.expires()-k.leaseFrom != time.Minute {
+		t.Errorf("FAILURE: it expires after %v", k.expires()-k.leaseFrom)
+	}
+}

@@ -25,7 +25,7 @@ var rules = []rule{
 		{"handover.go", "next.give(i, p.selfID)", "_ = 0"},
 	}},
 	{"a new table is filled while a member names another one", []change{
-		{"new_table.go", "case !allFollow:", "case false:"},
+		{"new_table.go", "case !allFollow:", "case !allFollow && false:"},
 	}},
 	{"epochs of a new table begin at the clock", []change{
 		{"new_table.go", "max(m.config.Clock.Now().UnixMilli(), view.epochEver+1)", "m.config.Clock.Now().UnixMilli()"},
@@ -45,9 +45,6 @@ var rules = []rule{
 	}},
 	{"validity does not end by the wall clock", []change{
 		{"own_record.go", " || now.wall >= time.Duration(m.wallUntil.Load())", ""},
-	}},
-	{"a member that is not in a list is forgotten", []change{
-		{"watch.go", "\t\t\tm.noteMissingLocked(k)", "\t\t\tdelete(m.mu.members, id)"},
 	}},
 	{"the own lease counts for others", []change{
 		{"known_members.go", "k.data.Lease = int64(m.mu.view.longestLease)", "k.data.Lease = int64(m.config.Lease)"},
