@@ -89,7 +89,7 @@ const structure = `[
 // in pictures.txt. If they are not, make pictures and text anew. They are here so that they are not in the
 // zip of the module that users download:
 //
-//	WORKQUEUE_PICTURES=1 go test -run TestPictures .
+//	WORKQUEUE_PICTURES=1 go test -trimpath -run TestPictures .
 func TestPictures(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.rollouts(t)
