@@ -49,9 +49,10 @@
 //
 // # Errors
 //
-// A queue knows why a key has failed, and package worker which keys were given up. A pool is shown on the page of its queue. If that is not shown,
-// the pool is on the pages of all queues that have its name, and counted once. Of a queue without a pool the
-// page shows how often its limiter says that a key was requeued. client-go's limiters cannot list their keys.
+// A queue knows why a key has failed, and package worker which keys were given up. A pool is shown on the
+// page of its queue. If that is not shown, the pool is on the pages of all queues that have its name, and
+// counted once. Of a queue without a pool the page shows how often its limiter says that a key was requeued.
+// client-go's limiters cannot list their keys.
 //
 // # Actions
 //

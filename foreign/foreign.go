@@ -6,15 +6,15 @@
 // following:
 //
 //   - The delay after a failure is unknown unless it is AtLeast, because AddRateLimited does not return one.
-//     So Retry.Delay and Failures.Left are zero, and each failed call counts, even if an event has brought the
-//     key early. A retry that waits is not taken back when its key is given up.
+//     So Retry.Delay and Failures.Left are zero, and each failed call counts, even if an event has brought
+//     the key early. A retry that waits is not taken back when its key is given up.
 //   - AddedAt is zero, because nothing says when a key came due.
 //   - Its queued and waiting keys cannot be listed: Snapshot, SnapshotKey and SnapshotKeys have those that
 //     workers hold, and Snapshot the failing ones.
 //   - AddedAgain and Causes know the adds that came through the wrapper, and not the keys that came due.
 //   - Stats counts queued and held keys and those that DropQueued took. The other numbers are zero.
-//   - Nothing says at which moment its Get takes a key. An add of the same key at just that moment may bring the
-//     key once more after its Done. No add is lost.
+//   - Nothing says at which moment its Get takes a key. An add of the same key at just that moment may bring
+//     the key once more after its Done. No add is lost.
 package foreign
 
 import (
@@ -32,8 +32,8 @@ import (
 // methods of queue alone. Call it once, and then use only the wrapper: each wrapper counts failures
 // and hand-outs for itself. A queue that is an ExtendedRateLimiting already is returned as it is.
 //
-// Fail calls AddRateLimited, or AddAfter with AtLeast: then queue's limiter is not asked. A count is forgotten
-// an hour after the failure unless a worker holds the key.
+// Fail calls AddRateLimited, or AddAfter with AtLeast: then queue's limiter is not asked. A count is
+// forgotten an hour after the failure unless a worker holds the key.
 //
 // A key that was added here and that queue drops when it is shut down, as controller-runtime's does, is still
 // handed out, but no key that has come due after AddAfter or AddRateLimited. Drains shut queue down, and wait
@@ -297,8 +297,8 @@ func (q *wrapper[T]) AddCause(item T, cause workqueue.Cause) {
 	}
 }
 
-// noteAdd reports whether item is queued already because the fetcher has got it. Below takes it for a held key
-// then, and would bring it once more after Done.
+// noteAdd reports whether item is queued already because the fetcher has got it. Below takes it for a held
+// key then, and would bring it once more after Done.
 func (q *wrapper[T]) noteAdd(item T, cause workqueue.Cause) (fetched bool) {
 	q.mu.Lock()
 	defer q.unlock()

@@ -71,9 +71,9 @@ func (c Call) Attempt() int { return c.view().attempt }
 
 // AtOnce returns how many calls for the key in a row, before this one, wanted it again at once: they were
 // interrupted (see [NextInterrupted]) or have asked for that with [RequeueAfter], and no hold of a
-// millisecond or more followed. A call with any other answer ends the row. Over redisqueue a call that the end
-// of a process has interrupted counts in the next process as well, so that a handler which never fits between
-// two deploys shows.
+// millisecond or more followed. A call with any other answer ends the row. Over redisqueue a call that the
+// end of a process has interrupted counts in the next process as well, so that a handler which never fits
+// between two deploys shows.
 //
 // After the sixth in a row the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s. See
 // also Stats.Looping.

@@ -58,8 +58,8 @@ type KeySnapshot[T comparable] struct {
 	// Failing is set if the last call has failed and the key is to come again, GivenUp if it was given up.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
-	// PanicStack is the stack of the last of its failed calls that panicked, at most 8 KiB, if that is one of the
-	// last 32 calls of the pool that did.
+	// PanicStack is the stack of the last of its failed calls that panicked, at most 8 KiB, if that is one of
+	// the last 32 calls of the pool that did.
 	PanicStack string `json:"panic_stack,omitempty"`
 	// Causes are why the running call came.
 	Causes workqueue.Causes `json:"causes,omitzero"`

@@ -107,9 +107,9 @@ type Stats struct {
 }
 
 // Plus returns the sums of the numbers of two pools, but the larger Failing, which pools of one queue share,
-// LongestRunning, OldestUnanswered, BusiestShare and ListTook, and the older ListedAt. Name is that of s or, if s has none, that of t. Ended is
-// set if both pools have ended. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t
-// is changed.
+// LongestRunning, OldestUnanswered, BusiestShare and ListTook, and the older ListedAt. Name is that of s or,
+// if s has none, that of t. Ended is set if both pools have ended. So the zero Stats changes nothing but
+// Ended, which it clears. Neither s nor t is changed.
 func (s Stats) Plus(t Stats) Stats {
 	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
 	s.Wanted += t.Wanted

@@ -4,11 +4,11 @@ import "time"
 
 // This file measures how long users wait. A change of a key begins when the key is added or comes due. Later
 // adds belong to it until the key is handed out. It ends with the first call that answers it: one that
-// returns nil or asks for the key again. A failure or an interruption is no answer, so the change continues. It
-// ends unanswered, and is not counted, if the key is given up or forgotten, or removed from the queue. An add
-// during a call begins the key's next change. When a change began is in Tracked.changeSince during a call,
-// and in the key's record between calls. If the key comes much later than it was due, the record is gone:
-// see recordLife. Then its change begins when it was due.
+// returns nil or asks for the key again. A failure or an interruption is no answer, so the change continues.
+// It ends unanswered, and is not counted, if the key is given up or forgotten, or removed from the queue. An
+// add during a call begins the key's next change. When a change began is in Tracked.changeSince during a
+// call, and in the key's record between calls. If the key comes much later than it was due, the record is
+// gone: see recordLife. Then its change begins when it was due.
 
 // UnansweredKey is a key that was added, and that no call has answered since.
 type UnansweredKey[T comparable] struct {

@@ -36,7 +36,8 @@ const maxPending = 2
 
 func (g *Gate) Lock() { g.mu.Lock() }
 
-// UnlockAndSend unlocks the gate and sends the wake-up that Wake has asked for. Only a queue's unlock calls it.
+// UnlockAndSend unlocks the gate and sends the wake-up that Wake has asked for. Only a queue's unlock calls
+// it.
 func (g *Gate) UnlockAndSend() {
 	if g.wake {
 		g.unlockAndWake()
