@@ -22,6 +22,7 @@ func TestRepeatedFailureIsLoggedAtEachDoubling(t *testing.T) {
 		a := mustJoin(t, ofA, Config{Name: "b", Slots: 2, Logger: slog.New(slog.NewTextHandler(log, nil))})
 		time.Sleep(10 * time.Second)
 		for range 2 {
+			synctest.Wait() // for the members, which may be logging
 			log.Reset()
 			ofA.table.Store(&busy)
 			b := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
