@@ -44,7 +44,7 @@ func (n Next) String() string {
 	return fmt.Sprintf("Next(%d)", uint8(n))
 }
 
-// answers reports whether a call that ends so answers the change that brought its key: see unanswered.go.
+// answers reports whether a call that ends so answers the change that brought its key: see records.go.
 func (n Next) answers() bool { return n == NextForget || n == NextRequeue }
 
 func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }

@@ -4,53 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
-
-// A sketch of a hundred keys a minute is off by 1 % of all calls at most, and forgets what is ten minutes old.
-func TestBusiestAgainstCounts(t *testing.T) {
-	for seed := range uint64(20) {
-		rng := rand.New(rand.NewPCG(seed, 0))
-		zipf := rand.NewZipf(rng, 1.1, 1, 5000)
-		var b busiest[uint64]
-		at := time.Unix(1e9, 0)
-		var minutes []map[uint64]uint64
-		for range 25 {
-			exact := make(map[uint64]uint64)
-			for range 1000 + rng.IntN(5000) {
-				key := zipf.Uint64()
-				b.count(key, at)
-				exact[key]++
-			}
-			minutes = append(minutes, exact)
-			calls, counts := b.sum(at)
-			want, wantCalls := make(map[uint64]uint64), uint64(0)
-			for _, m := range minutes[max(0, len(minutes)-busyMinutes):] {
-				for key, n := range m {
-					want[key] += n
-					wantCalls += n
-				}
-			}
-			if calls != wantCalls {
-				t.Fatalf("seed %d: %d calls, want %d", seed, calls, wantCalls)
-			}
-			for key, n := range want {
-				if d := int64(counts[key].calls) - int64(n); max(d, -d) > int64(calls/100) {
-					t.Fatalf("seed %d: %d calls of key %d, want %d of %d", seed, counts[key].calls, key, n, calls)
-				}
-			}
-			at = at.Add(time.Minute)
-		}
-		if share := b.share(at.Add(time.Hour)); share != 0 {
-			t.Errorf("after an hour a key has %v of the calls", share)
-		}
-	}
-}
 
 // The page and the metrics have the keys with the most calls and why they came, the delays of failures, and
 // how long keys were on hold.

@@ -35,7 +35,7 @@ type Tracked[T comparable] struct {
 	leaseParent   context.Context         // from which ctx was made; nil without a lease
 	releaseLease  context.CancelFunc      // nil without a lease
 	lostBefore    bool                    // the key's lease had ended before the handler could be called
-	goroutine     string                  // the number of the goroutine, empty without StuckAfter
+	goroutine     string                  // its number, empty without StuckAfter
 
 	// The goroutine that makes the call owns these. (Others read result.Key and result.Started.)
 
@@ -50,7 +50,7 @@ type Tracked[T comparable] struct {
 	running         bool      // from start to endCall
 	atOnce          int       // calls in a row before this one, see Call.AtOnce
 	index           int       // in the tracker's running
-	changeSince     time.Time // when the change that the call answers began (see unanswered.go), or zero
+	changeSince     time.Time // when the change that the call answers began (see records.go), or zero
 	stuck, canceled bool      // see RunningKey
 	stack           string    // of a stuck call
 	adds            addWatch
@@ -186,7 +186,11 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 	r := &c.result
 	switch r.Next {
 	case NextForget:
-		p.succeed(r.Key)
+		if p.tracker.answers != nil {
+			p.tracker.answers.Succeed(r.Key)
+		} else {
+			p.queue.Forget(r.Key)
+		}
 	case NextRequeue:
 		p.addAgain(c)
 		p.queue.Forget(r.Key)
@@ -220,14 +224,6 @@ func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 		t.priorities.AddWithPriority(key, priority, after)
 	default:
 		p.queue.AddAfter(key, after)
-	}
-}
-
-func (p *Pool[T]) succeed(key T) {
-	if p.tracker.answers != nil {
-		p.tracker.answers.Succeed(key)
-	} else {
-		p.queue.Forget(key)
 	}
 }
 
@@ -266,17 +262,15 @@ func (c *Tracked[T]) report() {
 func (c *Tracked[T]) endCall() {
 	t := c.tracker
 	t.mu.Lock()
-	noteCauses := false
-	if c.running {
-		noteCauses = t.countLocked(c)
-		t.removeRunningLocked(c)
-	}
+	calls := t.countLocked(c)
+	t.removeRunningLocked(c)
 	t.mu.Unlock()
 	c.endContext()
-	if noteCauses {
-		causes := t.queue.Causes(c.result.Key)
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.mu.busiest.noteCauses(c.result.Key, c.result.Started, causes)
+	if calls > 1 && isPowerOfTwo(calls) { // It is called often, and the page says why.
+		if causes := t.queue.Causes(c.result.Key); !causes.IsZero() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.mu.busiest.SetNote(c.result.Key, c.result.Started, causes)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -46,14 +47,12 @@ const (
 
 // newGivenUp describes the key of a call that gives it up. Of any other call it is zero.
 func (c *Tracked[T]) newGivenUp() (f FailedKey[T]) {
-	r := &c.result
-	if r.Next != NextGiveUp {
-		return f
-	}
-	f = FailedKey[T]{Key: r.Key, Attempt: r.Attempt, Err: cut(fmt.Sprint(r.Err), maxErrorText),
-		Time: r.Started.Add(r.Duration), Since: c.handOut.Failures.Since}
-	if f.Since.IsZero() {
-		f.Since = f.Time
+	if r := &c.result; r.Next == NextGiveUp {
+		f = FailedKey[T]{Key: r.Key, Attempt: r.Attempt, Err: cut(fmt.Sprint(r.Err), maxErrorText),
+			Time: r.Started.Add(r.Duration), Since: c.handOut.Failures.Since}
+		if f.Since.IsZero() {
+			f.Since = f.Time
+		}
 	}
 	return f
 }
@@ -67,7 +66,6 @@ type givenUpKeys[T comparable] struct {
 	links    keytable.Lists
 }
 
-// add puts a key on the list.
 func (g *givenUpKeys[T]) add(key T, f FailedKey[T]) {
 	s, e, _ := g.table.FindOrInsert(keytable.HashOf(key), key)
 	e.Value = f
@@ -80,17 +78,14 @@ func (g *givenUpKeys[T]) add(key T, f FailedKey[T]) {
 
 // find returns what is known of key, or nil.
 func (g *givenUpKeys[T]) find(key T) *FailedKey[T] {
-	if g.table.Len() > 0 { // Otherwise spare the hash.
-		if _, e := g.table.Find(keytable.HashOf(key), key); e != nil {
-			return &e.Value
-		}
+	if _, e := g.table.Lookup(key); e != nil {
+		return &e.Value
 	}
 	return nil
 }
 
 func (g *givenUpKeys[T]) remove(key T) {
-	if g.find(key) != nil {
-		s, _ := g.table.Find(keytable.HashOf(key), key)
+	if s, e := g.table.Lookup(key); e != nil {
 		g.removeAt(s)
 	}
 }
@@ -116,29 +111,27 @@ func lastGivenUp[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Fa
 	return all
 }
 
-// lastPanics has the stacks of the last calls that panicked. The tracker's mu guards it.
-type lastPanics[T comparable] struct {
-	calls [32]panicked[T]
-	next  int
-}
-
-type panicked[T comparable] struct {
+// panickedCall is a call that panicked. A tracker keeps the last ones, for KeySnapshot.PanicStack.
+type panickedCall[T comparable] struct {
 	key   T
 	ended time.Time
 	stack string
 }
 
-func (p *lastPanics[T]) add(call panicked[T]) {
-	p.calls[p.next] = call
-	p.next = (p.next + 1) % len(p.calls)
+const maxPanics = 32
+
+func (t *Tracker[T]) addPanicLocked(c panickedCall[T]) {
+	if len(t.mu.panics) == maxPanics {
+		t.mu.panics = slices.Delete(t.mu.panics, 0, 1)
+	}
+	t.mu.panics = append(t.mu.panics, c)
 }
 
-// stackOf returns the stack of the last call for key that panicked since then, or nothing.
-func (p *lastPanics[T]) stackOf(key T, since time.Time) (stack string) {
-	last := since
-	for _, call := range p.calls {
-		if call.stack != "" && call.key == key && !call.ended.Before(last) {
-			stack, last = call.stack, call.ended
+// panicStackLocked returns the stack of the last call for key that panicked since then, or nothing.
+func (t *Tracker[T]) panicStackLocked(key T, since time.Time) (stack string) {
+	for _, c := range t.mu.panics {
+		if c.key == key && !c.ended.Before(since) {
+			stack = c.stack
 		}
 	}
 	return stack

@@ -17,11 +17,11 @@ import (
 // A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any
 // queue merges what is added, and does not hand the key out.
 //
-//	arrange   during the call, by Call.Hold
-//	begin     after the call, in place of Done, unless all has been released already
-//	end       by the last release, Release, EndHolds, the end of the lease, or endVain
-//	endDue    the same for those that have come to their limits
-//	finish    then, once; it calls Done
+//	arrangeHold  during the call, by Call.Hold
+//	begin        after the call, in place of Done, unless all has been released already
+//	end          by the last release, Release, EndHolds, the end of the lease, or endVainHolds
+//	endDue       the same for those that have come to their limits
+//	finish       then, once; it calls Done
 
 // hold keeps the key of one call on hold.
 type hold[T comparable] struct {
@@ -37,6 +37,8 @@ type hold[T comparable] struct {
 	phase      holdPhase
 	slot       keytable.Slot // in the table of holds
 	since      time.Duration // when it began, on the loop's clock
+
+	// doneOrHold sets these before the hold begins.
 
 	callDone     func(key T) // calls the queue's Done
 	releaseLease func()      // nil without a lease
@@ -54,7 +56,7 @@ const (
 // it. One goroutine, the tracker's loop, waits for all limits, and runs only while there are any.
 type holds[T comparable] struct {
 	table  keytable.Table[T, *hold[T]]
-	limits slotheap.Heap // when each hold comes to its limit, on the loop's clock
+	limits slotheap.Heap // when each hold comes to its limit, on the loop's clock; Never once it has ended
 	total  int           // how many there are; table may lack one whose key is on hold again
 	none   bool          // by EndHolds: no key is put on hold any more
 }
@@ -99,16 +101,25 @@ func (c *Tracked[T]) arrangeHold(reason string, limit time.Duration) (release fu
 // doneOrHold calls callDone, at once or, if the key is put on hold, when the hold ends. callDone gets the
 // key, so a pool has the same function for all keys.
 func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
-	h := c.hold // After endCall no other goroutine sets it.
-	if h == nil || !h.begin(callDone) {
+	t, h := c.tracker, c.hold // After endCall no other goroutine sets it.
+	if h == nil {
 		callDone(c.result.Key)
 		return
 	}
-	h.followLease()
+	h.callDone = callDone
+	leased := context.Background() // Not the pool's: its end would wake a goroutine for each hold.
+	if t.leaser != nil {
+		leased, h.releaseLease = t.leaser.LeaseHeld(leased, h.key)
+	}
+	if !h.begin() {
+		h.callQueue()
+		return
+	}
+	context.AfterFunc(leased, func() { h.end() }) // finish also ends leased, when this does nothing.
 }
 
 // begin puts the key on hold. It returns false if nothing is left to wait for, or nobody comes any more.
-func (h *hold[T]) begin(callDone func(key T)) bool {
+func (h *hold[T]) begin() bool {
 	t := h.tracker
 	vain, now := h.isVain(), t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
@@ -119,11 +130,11 @@ func (h *hold[T]) begin(callDone func(key T)) bool {
 	}
 	s, e, _ := hs.table.FindOrInsert(keytable.HashOf(h.key), h.key)
 	if e.Value != nil && e.Value.phase == holdBegun {
-		return false // A broken queue has given out a key that is on hold.
+		return false // The lease of an earlier call is lost, and its hold is about to end.
 	}
-	e.Value, h.slot = h, s
-	h.phase, h.since, h.callDone = holdBegun, now, callDone
-	hs.limits.Push(slotheap.Entry{Rank: int64(h.untilLocked()), Slot: s})
+	e.Value = h
+	h.slot, h.phase, h.since = s, holdBegun, now
+	hs.limits.Set(slotheap.Entry{Rank: int64(h.untilLocked()), Slot: s})
 	hs.total++
 	if !h.slow {
 		t.mu.counted.Holds++
@@ -133,30 +144,6 @@ func (h *hold[T]) begin(callDone func(key T)) bool {
 
 func (h *hold[T]) untilLocked() time.Duration { return dueloop.AddSaturated(h.since, h.limit) }
 
-// followLease makes h end when the key's lease does.
-func (h *hold[T]) followLease() {
-	t := h.tracker
-	if t.leaser == nil {
-		return
-	}
-	// Not the pool's context: its end would wake a goroutine for each hold.
-	leased, release := t.leaser.LeaseHeld(context.Background(), h.key)
-	stop := context.AfterFunc(leased, func() { h.end() })
-	releaseLease := func() {
-		stop()
-		release()
-	}
-	t.mu.Lock()
-	ended := h.phase == holdEnded
-	if !ended {
-		h.releaseLease = releaseLease
-	}
-	t.mu.Unlock()
-	if ended { // finish may have run before, and nobody else will end the lease.
-		releaseLease()
-	}
-}
-
 // isVain reports whether the queue is shut down and nothing is to be gained from the hold: it only slows the
 // key down, or no add from before the shutdown brings the key. (A queue with leases does not know that.)
 func (h *hold[T]) isVain() bool {
@@ -164,16 +151,14 @@ func (h *hold[T]) isVain() bool {
 	switch {
 	case !t.queue.ShuttingDown():
 		return false
-	case h.slow:
-		return true
-	case t.leaser != nil:
-		return false
+	case h.slow || t.leaser != nil:
+		return h.slow
 	}
 	inQueue, found := t.queue.SnapshotKey(h.key)
 	return found && !inQueue.Again
 }
 
-// end ends the hold, and reports whether it was going on.
+// end ends the hold, and reports whether it had begun and not ended.
 func (h *hold[T]) end() bool {
 	t := h.tracker
 	now := t.loop.Now() // Not under mu: foreign code.
@@ -192,7 +177,7 @@ func (h *hold[T]) endLocked(now time.Duration) bool {
 	}
 	t := h.tracker
 	h.phase = holdEnded
-	t.mu.holds.limits.Remove(h.slot)
+	t.mu.holds.limits.Replace(slotheap.Entry{Rank: int64(dueloop.Never), Slot: h.slot})
 	if !h.slow && now-h.since >= shortestHold {
 		t.mu.records.endRow(h.key) // What comes after a hold that has lasted does not come at once.
 	}
@@ -201,45 +186,26 @@ func (h *hold[T]) endLocked(now time.Duration) bool {
 
 // finish calls Done after endLocked.
 func (h *hold[T]) finish() {
-	if h.releaseLease != nil {
-		h.releaseLease()
-	}
-	h.callDone(h.key)
+	h.callQueue()
 	t := h.tracker
 	now := t.loop.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.holdTimes.Observe(max(0, now-h.since))
 	hs := &t.mu.holds
-	if s, e := hs.table.Find(keytable.HashOf(h.key), h.key); e != nil && e.Value == h {
-		hs.table.Delete(s)
-		if !hs.table.HasMemory(s) { // The heap has its memory by blocks of slots, as the table.
-			hs.limits.Release(s)
-		}
+	if s, e := hs.table.Lookup(h.key); e != nil && e.Value == h {
+		slotheap.Drop(&hs.limits, &hs.table, s)
 	}
 	hs.total--
-	t.noteDoneLocked()
-}
-
-// noteDoneLocked notes a Done that has returned, and wakes who waits for nextDone.
-func (t *Tracker[T]) noteDoneLocked() {
 	t.mu.dones++
 	t.wakeLocked()
 }
 
-func (t *Tracker[T]) wakeLocked() {
-	if t.mu.nextDone != nil {
-		close(t.mu.nextDone)
-		t.mu.nextDone = nil
+func (h *hold[T]) callQueue() {
+	if h.releaseLease != nil {
+		h.releaseLease()
 	}
-}
-
-// nextDoneLocked returns a channel that is closed by the next noteDoneLocked.
-func (t *Tracker[T]) nextDoneLocked() <-chan struct{} {
-	if t.mu.nextDone == nil {
-		t.mu.nextDone = make(chan struct{})
-	}
-	return t.mu.nextDone
+	h.callDone(h.key)
 }
 
 // unlockAndTend unlocks mu after holds have changed, and sees to it that the loop runs while there are any,
@@ -270,7 +236,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	var due []*hold[T]
 	t.mu.Lock()
 	hs := &t.mu.holds
-	for n := 0; n < mostDue && t.firstLimitLocked() <= now; n++ {
+	for len(due) < mostDue && t.firstLimitLocked() <= now {
 		h := hs.table.At(hs.limits.First().Slot).Value
 		h.endLocked(now)
 		due = append(due, h)
@@ -300,7 +266,7 @@ func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
 	})
 }
 
-// endVainHolds ends the holds of keys that come no more.
+// endVainHolds ends the holds of keys that no add will bring.
 func (t *Tracker[T]) endVainHolds() {
 	for h := range t.eachHold() {
 		if h.isVain() {
@@ -329,22 +295,15 @@ func newHeldKeyLocked[T, K comparable](h *hold[T], shown K) HeldKey[K] {
 
 // Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
 func (t *Tracker[T]) Release(key T) bool {
-	h := t.holdOf(key)
+	t.mu.Lock()
+	h := t.holdOfLocked(key)
+	t.mu.Unlock()
 	return h != nil && h.end()
 }
 
-// holdOf returns the hold of key, or nil. It panics if key cannot be hashed, such as a slice in an any.
-func (t *Tracker[T]) holdOf(key T) *hold[T] {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.holdOfLocked(key)
-}
-
+// holdOfLocked returns the hold of key, or nil.
 func (t *Tracker[T]) holdOfLocked(key T) *hold[T] {
-	if t.mu.holds.table.Len() == 0 {
-		return nil
-	}
-	if _, e := t.mu.holds.table.Find(keytable.HashOf(key), key); e != nil {
+	if _, e := t.mu.holds.table.Lookup(key); e != nil {
 		return e.Value
 	}
 	return nil
@@ -368,6 +327,22 @@ func (t *Tracker[T]) EndHolds() {
 		<-next
 	}
 	t.loop.Wait()
+}
+
+// wakeLocked wakes those who wait for nextDoneLocked.
+func (t *Tracker[T]) wakeLocked() {
+	if t.mu.nextDone != nil {
+		close(t.mu.nextDone)
+		t.mu.nextDone = nil
+	}
+}
+
+// nextDoneLocked returns a channel that is closed by the next wakeLocked.
+func (t *Tracker[T]) nextDoneLocked() <-chan struct{} {
+	if t.mu.nextDone == nil {
+		t.mu.nextDone = make(chan struct{})
+	}
+	return t.mu.nextDone
 }
 
 // checkLimit panics if a hold could never end.

@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -11,13 +10,17 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// record is what a tracker knows of a key whose last call was no answer to the change that had brought it
-// (see unanswered.go), or wanted the key at once. A key at rest has none. How often a key has failed, since
-// when and why is not here: the queue knows that.
+// This file has what a tracker knows of a key between calls: that it came at once again and again, which slows
+// it down, and how long users have been waiting for it. (The queue knows how often a key has failed.)
 //
-// A record ends with the call that answers the key, and when the key is forgotten or given up. Others may
-// deal with the key: another process handles it, or an operator removes it. So a record also ends by itself,
-// recordLife after the time when the key was to come again.
+// A change of a key begins when the key is added or comes due. Later adds belong to it until the key is handed
+// out; an add during the call begins the key's next change. It ends with the first call that answers it: that
+// returns nil or asks for the key again. After a failure or an interruption it continues, in the key's record.
+// It ends unanswered, and is not counted, if the key is given up, forgotten, or removed from the queue.
+
+// record is what is known of a key whose last call was no answer, or wanted the key at once. A key at rest has
+// none. Others may deal with the key: another process handles it, or an operator removes it. So a record also
+// ends by itself, recordLife after the time when the key was to come again.
 type record struct {
 	atOnce      int       // calls in a row that wanted the key at once: see Call.AtOnce
 	changeSince time.Time // when the change began that no call has answered; zero without one
@@ -31,6 +34,20 @@ type records[T comparable] struct {
 	table      keytable.Table[T, record]
 	ends       slotheap.Heap // when each record ends by itself, on the loop's clock
 	numLooping int           // keys that came at once more than maxAtOnce times in a row
+}
+
+// readRecordLocked gives a call that begins what is known of its key.
+func (c *Tracked[T]) readRecordLocked() {
+	rs, key := &c.tracker.mu.records, c.result.Key
+	rec, found := rs.find(key)
+	if rec.failing && c.handOut.Failures.Count == 0 {
+		rec.changeSince = time.Time{} // Others have dealt with it.
+	}
+	c.atOnce = max(c.atOnce, rec.atOnce)
+	c.isKnown = found || c.tracker.mu.givenUp.find(key) != nil
+	if !c.changeSince.IsZero() {
+		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // The change before has no answer yet.
+	}
 }
 
 // recordOutcome writes the outcome of the call into the record of its key, and slows down a key that comes at
@@ -95,14 +112,11 @@ func (c *Tracked[T]) slowDownLocked() {
 	}
 }
 
-// find returns the record of key, which is zero without one.
-func (rs *records[T]) find(key T) (rec record) {
-	if rs.table.Len() > 0 { // Otherwise spare the hash.
-		if _, e := rs.table.Find(keytable.HashOf(key), key); e != nil {
-			rec = e.Value
-		}
+func (rs *records[T]) find(key T) (rec record, found bool) {
+	if _, e := rs.table.Lookup(key); e != nil {
+		return e.Value, true
 	}
-	return rec
+	return rec, false
 }
 
 // write replaces the record of key by rec, which ends at a time of the loop's clock. A rec with nothing in it
@@ -112,43 +126,37 @@ func (rs *records[T]) write(key T, rec record, ends time.Duration) {
 		rs.delete(key)
 		return
 	}
-	s, e, inserted := rs.table.FindOrInsert(keytable.HashOf(key), key)
-	rs.numLooping += loops(rec) - loops(e.Value)
+	s, e, _ := rs.table.FindOrInsert(keytable.HashOf(key), key)
+	rs.numLooping += rec.loops() - e.Value.loops()
 	e.Value = rec
-	if end := (slotheap.Entry{Rank: int64(ends), Slot: s}); inserted {
-		rs.ends.Push(end)
-	} else {
-		rs.ends.Replace(end)
-	}
+	rs.ends.Set(slotheap.Entry{Rank: int64(ends), Slot: s})
 }
 
-func loops(rec record) (n int) {
-	if rec.atOnce > maxAtOnce {
-		n = 1
+// loops returns what the record counts for in numLooping.
+func (r record) loops() int {
+	if r.atOnce > maxAtOnce {
+		return 1
 	}
-	return n
+	return 0
 }
 
 // endRow forgets how often key came at once in a row.
 func (rs *records[T]) endRow(key T) {
-	if rec := rs.find(key); rec.atOnce > 0 {
-		s, _ := rs.table.Find(keytable.HashOf(key), key)
+	if s, e := rs.table.Lookup(key); e != nil {
+		rec := e.Value
 		rec.atOnce = 0
 		rs.write(key, rec, time.Duration(rs.ends.At(s).Rank))
 	}
 }
 
 func (rs *records[T]) delete(key T) {
-	if rs.table.Len() == 0 {
-		return
-	}
-	if s, e := rs.table.Find(keytable.HashOf(key), key); e != nil {
+	if s, e := rs.table.Lookup(key); e != nil {
 		rs.deleteAt(s)
 	}
 }
 
 func (rs *records[T]) deleteAt(s keytable.Slot) {
-	rs.numLooping -= loops(rs.table.At(s).Value)
+	rs.numLooping -= rs.table.At(s).Value.loops()
 	slotheap.Drop(&rs.ends, &rs.table, s)
 }
 
@@ -162,9 +170,29 @@ func (rs *records[T]) dropEnded(now time.Duration) {
 	}
 }
 
-// unansweredKeys yields the keys that have a record of a change, but those on hold. Nothing is locked
-// meanwhile.
-func (t *Tracker[T]) unansweredKeys() iter.Seq[UnansweredKey[T]] {
+// UnansweredKey is a key that was added, and that no call has answered since.
+type UnansweredKey[T comparable] struct {
+	Key   T         `json:"key"`
+	Since time.Time `json:"since"`
+}
+
+// oldestUnanswered returns the oldest change of all keys and its age. If a queued key's change is older, it
+// returns nil and that age: the queue's Stats name no key, see oldestQueued. Keys on hold do not count.
+func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration) {
+	if !t.knowsAddTimes {
+		return nil, 0
+	}
+	var oldest *UnansweredKey[T]
+	isOlder := func(since time.Time) bool {
+		return !since.IsZero() && (oldest == nil || since.Before(oldest.Since))
+	}
+	t.mu.Lock()
+	for _, c := range t.mu.running {
+		if isOlder(c.changeSince) {
+			oldest = &UnansweredKey[T]{c.result.Key, c.changeSince}
+		}
+	}
+	t.mu.Unlock()
 	table := &t.mu.records.table
 	add := func(all []UnansweredKey[T], s keytable.Slot) []UnansweredKey[T] {
 		if e := table.At(s); !e.Value.changeSince.IsZero() && t.holdOfLocked(e.Key) == nil {
@@ -172,7 +200,18 @@ func (t *Tracker[T]) unansweredKeys() iter.Seq[UnansweredKey[T]] {
 		}
 		return all
 	}
-	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, add)
+	for change := range keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, add) {
+		if isOlder(change.Since) && !t.forgetIfOver(change) {
+			oldest = &change
+		}
+	}
+	if oldest != nil {
+		age = max(0, t.options.Clock.Since(oldest.Since))
+	}
+	if queuedAge := t.queue.Stats().OldestQueued; queuedAge > age {
+		return nil, queuedAge
+	}
+	return oldest, age
 }
 
 // forgetIfOver deletes the record of key if others have dealt with the key: the queue does not have it any
@@ -183,7 +222,7 @@ func (t *Tracker[T]) forgetIfOver(k UnansweredKey[T]) bool {
 	isShutDown := t.queue.ShuttingDown() // Afterwards: the shutdown may come in between.
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rec := t.mu.records.find(k.Key)
+	rec, _ := t.mu.records.find(k.Key)
 	if rec.changeSince != k.Since || t.findRunningLocked(k.Key) != nil {
 		return true // The key was handled meanwhile.
 	}
@@ -194,16 +233,13 @@ func (t *Tracker[T]) forgetIfOver(k UnansweredKey[T]) bool {
 	return over
 }
 
-// readRecordLocked makes what is known of the key that of a call that begins.
-func (c *Tracked[T]) readRecordLocked() {
-	t, key := c.tracker, c.result.Key
-	rec := t.mu.records.find(key)
-	if rec.failing && c.handOut.Failures.Count == 0 {
-		rec.changeSince = time.Time{} // Others have dealt with it.
+// oldestQueued returns the key at the head of the queue, if it is at least as old as age, or nil.
+func (t *Tracker[T]) oldestQueued(age time.Duration) *UnansweredKey[T] {
+	now := t.options.Clock.Now()
+	for _, k := range t.queue.Snapshot(1).Queued {
+		if now.Sub(k.Since) >= age {
+			return &UnansweredKey[T]{k.Key, k.Since}
+		}
 	}
-	c.atOnce = max(c.atOnce, rec.atOnce)
-	c.isKnown = rec != record{} || t.mu.givenUp.find(key) != nil
-	if !c.changeSince.IsZero() {
-		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // An unanswered change is still going on.
-	}
+	return nil
 }

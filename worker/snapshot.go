@@ -92,7 +92,7 @@ func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t,
 func snapshotOf[T, K comparable](t *Tracker[T], limit int, show func(T) K) Snapshot[K] {
 	s := Snapshot[K]{Running: runningKeys(t, limit, show), Held: heldKeys(t, limit, show),
 		Failing: failingKeys(t, limit, show), GivenUp: lastGivenUp(t, limit, show)}
-	s.Busiest = busiestKeys(t, min(limit, maxBusyKeys), show)
+	s.Busiest = busiestKeys(t, limit, show)
 	stats, oldest := t.stats()
 	if oldest == nil && stats.OldestUnanswered > 0 {
 		oldest = t.oldestQueued(stats.OldestUnanswered)
@@ -156,7 +156,8 @@ func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K
 func addTo[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s.AtOnce = t.mu.records.find(key).atOnce
+	rec, _ := t.mu.records.find(key)
+	s.AtOnce = rec.atOnce
 	if c := t.findRunningLocked(key); c != nil {
 		running := newRunningKeyLocked(c, s.Key)
 		s.Running, s.AtOnce = &running, c.atOnce
@@ -170,6 +171,6 @@ func addTo[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 		s.GivenUp = &givenUp
 	}
 	if f := cmp.Or(s.Failing, s.GivenUp); f != nil {
-		s.PanicStack = t.mu.lastPanics.stackOf(key, f.Since)
+		s.PanicStack = t.panicStackLocked(key, f.Since)
 	}
 }

@@ -210,7 +210,7 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 		s.Changes = (*workqueue.Histogram)(t.mu.changeTimes.Read())
 	}
 	s.RetryDelays, s.HoldDurations = nonEmpty(&t.mu.retryDelays), nonEmpty(&t.mu.holdTimes)
-	s.BusiestShare = t.mu.busiest.share(now)
+	s.BusiestShare = t.busiestShareLocked(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
 	s.Looping, s.Held = t.mu.records.numLooping, t.mu.holds.total
 	s.GivenUpKeys, s.GivenUpUnlisted = t.mu.givenUp.order.Len(), t.mu.givenUp.unlisted
@@ -225,13 +225,13 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	return s
 }
 
-// countLocked counts a call that has ended, and reports whether to note its causes: see busiest.go.
-func (t *Tracker[T]) countLocked(c *Tracked[T]) (noteCauses bool) {
+// countLocked counts a call that has ended, and returns how many there were for its key in this minute.
+func (t *Tracker[T]) countLocked(c *Tracked[T]) int {
 	n, r := &t.mu.counted, &c.result
 	n.Handled++
 	if p, ok := r.Err.(*PanicError); ok {
 		n.Panicked++
-		t.mu.lastPanics.add(panicked[T]{r.Key, r.Started.Add(r.Duration), cut(string(p.Stack), maxStack)})
+		t.addPanicLocked(panickedCall[T]{r.Key, r.Started.Add(r.Duration), cut(string(p.Stack), maxStack)})
 	}
 	if t.options.HandlerTimeout > 0 && r.Duration >= t.options.HandlerTimeout {
 		n.TimedOut++
@@ -254,7 +254,7 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) (noteCauses bool) {
 		n.Failed++
 		n.GivenUp++
 	}
-	return t.mu.busiest.count(r.Key, r.Started)
+	return int(t.mu.busiest.Add(r.Key, r.Started))
 }
 
 // nonEmpty returns what h has counted, or nil if that is nothing.

@@ -1,13 +1,11 @@
 package worker
 
 import (
-	"bytes"
-	"fmt"
 	"log/slog"
-	"runtime"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/stacks"
 )
 
 // watchForStuck starts a goroutine that reports stuck handlers until end is called.
@@ -70,54 +68,21 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 	return stuck, next
 }
 
-// readStacks sets the stacks of calls. It stops all goroutines of the program for as long as it takes to
-// write their stacks down, so it does that once for all calls that were found stuck together.
+// readStacks sets the stacks of calls. It stops the whole program, so it does that once for all calls that
+// were found stuck together.
 func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	if len(calls) == 0 {
 		return
 	}
-	stacks := make(map[string]string, len(calls))
-	all, instead := allStacks()
-	for _, c := range calls {
-		stacks[c.call.goroutine] = instead
-	}
-	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
-		goroutine := goroutineOf(stack)
-		if _, stuck := stacks[goroutine]; stuck {
-			stacks[goroutine] = cut(string(stack), maxStack)
-		}
-	}
+	of := stacks.Of(converted(calls, func(c stuckCall[T]) string { return c.call.goroutine }), maxStack)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for i := range calls {
-		c := calls[i].call
-		t.mu.Lock()
-		if c.running { // Otherwise the stack may be that of the next call.
-			c.stack = stacks[c.goroutine]
+		if c := calls[i].call; c.running { // Otherwise the stack may be that of the next call.
+			c.stack = of[c.goroutine]
 			calls[i].Stack = c.stack
 		}
-		t.mu.Unlock()
 	}
-}
-
-// maxGoroutines is the number of goroutines above which no stacks are read. See Options.StuckAfter.
-const maxGoroutines = 3000
-
-// allStacks returns the stacks of all goroutines, as far as the buffer has room, and a text to show for a
-// goroutine that is not among them.
-func allStacks() (stacks []byte, instead string) {
-	n := runtime.NumGoroutine()
-	if n > maxGoroutines {
-		return nil, fmt.Sprintf("not read: there are %d goroutines", n)
-	}
-	// runtime.Stack walks all goroutines even if the buffer is full, so it is called once, with a buffer that
-	// is probably large enough: 16 KiB a goroutine up to 8 MiB in all, and never less than 2 KiB a goroutine.
-	stacks = make([]byte, 64<<10+max(n*2<<10, min(n*16<<10, 8<<20)))
-	return stacks[:runtime.Stack(stacks, true)], "not read: the stacks of the other goroutines are too long"
-}
-
-// goroutineOf returns the number of the goroutine whose stack begins with "goroutine 12 [running]:".
-func goroutineOf(stack []byte) string {
-	number, _, _ := bytes.Cut(bytes.TrimPrefix(stack, []byte("goroutine ")), []byte(" "))
-	return string(number)
 }
 
 // currentGoroutine returns the number of this goroutine, or nothing without StuckAfter.
@@ -125,8 +90,7 @@ func (t *Tracker[T]) currentGoroutine() string {
 	if t.options.StuckAfter == 0 {
 		return ""
 	}
-	var stack [64]byte
-	return goroutineOf(stack[:runtime.Stack(stack[:], false)])
+	return stacks.Current()
 }
 
 func (t *Tracker[T]) reportStuck(c stuckCall[T]) {

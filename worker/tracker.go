@@ -14,6 +14,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/keyedqueue/workqueue/internal/sketch"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/stablehash"
@@ -67,7 +68,7 @@ type Tracker[T comparable] struct {
 		mostRunning int // how many calls have run at once, at most
 		records     records[T]
 		givenUp     givenUpKeys[T]
-		lastPanics  lastPanics[T]
+		panics      []panickedCall[T] // the last maxPanics
 		holds       holds[T]
 		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key is
 		// put on hold counts twice.) nextDone is closed when that of a hold does, or a worker leaves.
@@ -76,10 +77,10 @@ type Tracker[T comparable] struct {
 		// counted has the numbers that only grow, and those of the last list: callStats adds the others.
 		counted     Stats
 		durations   observe.Histogram
-		busiest     busiest[T]
+		busiest     sketch.Counts[T, workqueue.Causes]
 		retryDelays observe.Histogram // of failures that are retried
 		holdTimes   observe.Histogram // how long keys were on hold
-		changeTimes observe.Histogram // how long answered changes took, see unanswered.go
+		changeTimes observe.Histogram // how long answered changes took, see records.go
 		endWatch    func()            // in a tracker without a pool, while calls run: ends the watch for stuck ones
 	}
 }

@@ -125,11 +125,7 @@ func (k *Keys[T, V]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 	if length < Horizon {
 		e.Rank = int64(k.Now + length)
 	}
-	if k.Order.Has(s) {
-		k.Order.Replace(e)
-	} else {
-		k.Order.Push(e)
-	}
+	k.Order.Set(e)
 }
 
 // Forget drops key.

@@ -111,6 +111,14 @@ func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
 	return s, e
 }
 
+// Lookup is Find that spares the hash while there are no keys.
+func (t *Table[K, V]) Lookup(key K) (s Slot, e *Entry[K, V]) {
+	if t.Len() == 0 {
+		return None, nil
+	}
+	return t.Find(HashOf(key), key)
+}
+
 // FindOrInsert returns the slot and the entry of key, whose hash is h, and whether it was inserted just now,
 // with the zero V. It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself.
 func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inserted bool) {

@@ -67,6 +67,15 @@ func (h *Heap) Pop() Entry {
 	return e
 }
 
+// Set puts in e, in the place of the entry of the same slot if there is one. A key must live in the slot.
+func (h *Heap) Set(e Entry) {
+	if h.Has(e.Slot) {
+		h.Replace(e)
+	} else {
+		h.Push(e)
+	}
+}
+
 // Replace puts e in the place of the entry of the same slot.
 func (h *Heap) Replace(e Entry) { h.place(h.position(e.Slot), e) }
 

@@ -1,0 +1,110 @@
+// Package sketch counts which keys come most often, in bounded memory.
+package sketch
+
+import "time"
+
+const (
+	// Minutes is for how long a key counts.
+	Minutes = 10
+	// MaxKeys is how many keys of a minute have a count.
+	MaxKeys = 100
+)
+
+// Counts counts keys in the last ten minutes, and keeps a note of some. For each minute it has a space-saving
+// sketch: counts of a hundred keys, where a new key takes over the count of the rarest one. So in a minute
+// with n keys none is counted more than n/100 too high, and none that is missing came more than n/100 times.
+//
+// The zero Counts is ready to use. It is not safe for concurrent use.
+type Counts[K comparable, Note any] struct{ minutes [Minutes]minute[K, Note] }
+
+type minute[K comparable, Note any] struct {
+	number int64 // since 1970
+	total  uint64
+	counts map[K]Count[Note]
+}
+
+// Count is how often a key came, and the last note of it, or nil.
+type Count[Note any] struct {
+	N    uint64
+	Note *Note
+}
+
+func numberOf(t time.Time) int64 { return t.Unix() / 60 }
+
+// minute returns where that minute is, or one that it replaces. A fake clock may show a time before 1970.
+func (c *Counts[K, Note]) minute(number int64) *minute[K, Note] {
+	return &c.minutes[uint64(number)%Minutes]
+}
+
+// Add counts key, and returns its count in that minute.
+func (c *Counts[K, Note]) Add(key K, at time.Time) uint64 {
+	n := numberOf(at)
+	m := c.minute(n)
+	if m.number != n || m.counts == nil {
+		*m = minute[K, Note]{number: n, counts: make(map[K]Count[Note])}
+	}
+	m.total++
+	count, found := m.counts[key]
+	if !found && len(m.counts) == MaxKeys {
+		count.N = m.dropRarest()
+	}
+	count.N++
+	m.counts[key] = count
+	return count.N
+}
+
+// dropRarest deletes the key with the smallest count, and returns the count.
+func (m *minute[K, Note]) dropRarest() (least uint64) {
+	var rarest K
+	for key, c := range m.counts {
+		if least == 0 || c.N < least {
+			rarest, least = key, c.N
+		}
+	}
+	delete(m.counts, rarest)
+	return least
+}
+
+// SetNote sets the note of a key that was added at that time.
+func (c *Counts[K, Note]) SetNote(key K, at time.Time, note Note) {
+	m := c.minute(numberOf(at))
+	if count, found := m.counts[key]; found {
+		count.Note = &note
+		m.counts[key] = count
+	}
+}
+
+// Total returns how often keys came in the last minutes. It is exact.
+func (c *Counts[K, Note]) Total(now time.Time) (total uint64) {
+	for m := range c.last(now) {
+		total += m.total
+	}
+	return total
+}
+
+// Sum adds up the last minutes. It goes over a thousand counts at most.
+func (c *Counts[K, Note]) Sum(now time.Time) map[K]Count[Note] {
+	sum := make(map[K]Count[Note])
+	for m := range c.last(now) {
+		for key, count := range m.counts {
+			before := sum[key]
+			if count.N += before.N; count.Note == nil {
+				count.Note = before.Note
+			}
+			sum[key] = count
+		}
+	}
+	return sum
+}
+
+// last yields the minutes until now that have counts.
+func (c *Counts[K, Note]) last(now time.Time) func(yield func(*minute[K, Note]) bool) {
+	return func(yield func(*minute[K, Note]) bool) {
+		newest := numberOf(now)
+		for n := newest - Minutes + 1; n <= newest; n++ {
+			if m := c.minute(n); m.number == n && !yield(m) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package sketch
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// A sketch of a hundred keys a minute is off by 1 % of all at most, and forgets what is ten minutes old.
+func TestAgainstExactCounts(t *testing.T) {
+	for seed := range uint64(8) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		zipf := rand.NewZipf(rng, 1.1, 1, 5000)
+		var c Counts[uint64, string]
+		at := time.Unix(1e9, 0)
+		var minutes []map[uint64]uint64
+		for range 25 {
+			exact := make(map[uint64]uint64)
+			for range 1000 + rng.IntN(5000) {
+				key := zipf.Uint64()
+				c.Add(key, at)
+				exact[key]++
+			}
+			minutes = append(minutes, exact)
+			total, counts := c.Total(at), c.Sum(at)
+			want, wantTotal := make(map[uint64]uint64), uint64(0)
+			for _, m := range minutes[max(0, len(minutes)-Minutes):] {
+				for key, n := range m {
+					want[key] += n
+					wantTotal += n
+				}
+			}
+			if total != wantTotal {
+				t.Fatalf("seed %d: %d in all, want %d", seed, total, wantTotal)
+			}
+			for key, n := range want {
+				if d := int64(counts[key].N) - int64(n); max(d, -d) > int64(total/100) {
+					t.Fatalf("seed %d: key %d came %d times, want %d of %d", seed, key, counts[key].N, n, total)
+				}
+			}
+			at = at.Add(time.Minute)
+		}
+		if later := at.Add(time.Hour); c.Total(later) != 0 || len(c.Sum(later)) != 0 {
+			t.Errorf("after an hour: %d", c.Total(later))
+		}
+	}
+}
+
+// The last note of a key counts. One of a key that has left the sketch changes nothing.
+func TestNotes(t *testing.T) {
+	var c Counts[int, string]
+	var at time.Time // before 1970, as of a fake clock
+	c.Add(1, at)
+	c.SetNote(1, at, "first")
+	c.SetNote(2, at, "of no key")
+	c.Add(1, at.Add(time.Minute))
+	if n := c.Sum(at.Add(time.Minute))[1]; n.N != 2 || *n.Note != "first" {
+		t.Errorf("%+v", n)
+	}
+	c.SetNote(1, at.Add(time.Minute), "second")
+	if n := c.Sum(at.Add(time.Minute)); *n[1].Note != "second" || len(n) != 1 {
+		t.Errorf("%+v", n)
+	}
+}
