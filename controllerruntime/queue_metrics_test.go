@@ -261,14 +261,67 @@ func TestChangesInManager(t *testing.T) {
 		})
 }
 
-type changeTimes struct {
-	count uint64
-	sum   float64
+// The registry also has what else the manager does not measure: the delays of failures, the times on hold,
+// and which part of the calls was for one request.
+func TestDelaysHoldsAndBusiestInManager(t *testing.T) {
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
+		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+			calls := 0
+			s.reconcile = func(ctx context.Context, name string) (reconcile.Result, error) {
+				switch calls++; calls {
+				case 1:
+					return reconcile.Result{}, errNotYet // It comes again after a second.
+				case 2:
+					worker.CallOf(ctx).Hold("a minute", time.Minute)
+				}
+				if calls < 150 {
+					return reconcile.Result{RequeueAfter: time.Second}, nil
+				}
+				return reconcile.Result{}, nil
+			}
+			delays, holds := pooled(t, "workqueue_pool_retry_delay_seconds"),
+				pooled(t, "workqueue_pool_hold_duration_seconds")
+			s.create(false, "busy")
+			time.Sleep(4 * time.Minute)
+			if now := pooled(t, "workqueue_pool_retry_delay_seconds"); now.count != delays.count+1 ||
+				now.sum != delays.sum+1 {
+				s.t.Errorf("delays served: %+v, before: %+v", now, delays)
+			}
+			if now := pooled(t, "workqueue_pool_hold_duration_seconds"); now.count != holds.count+1 ||
+				now.sum != holds.sum+60 {
+				s.t.Errorf("holds served: %+v, before: %+v", now, holds)
+			}
+			if share := pooled(t, "workqueue_pool_busiest_key_share"); share.value != 1 {
+				s.t.Errorf("the one request has %v of the calls", share.value)
+			}
+		})
+}
+
+// series is what the manager's /metrics has of a metric.
+type series struct {
+	count      uint64
+	sum, value float64
+}
+
+// pooled returns the series of that metric which is the controller "test"'s, or nothing.
+func pooled(t *testing.T, name string) (s series) {
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name && m.Label[0].GetName() == "controller" && m.Label[0].GetValue() == "test" {
+				s = series{m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum(), m.Gauge.GetValue()}
+			}
+		}
+	}
+	return s
 }
 
 // changesServed returns what the manager's /metrics has of the changes of the controller "test". Beside them
 // it must have the numbers of requests that the manager does not count itself, and nothing else.
-func changesServed(t *testing.T) (s changeTimes) {
+func changesServed(t *testing.T) series {
 	families, err := metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -278,25 +331,24 @@ func changesServed(t *testing.T) (s changeTimes) {
 		"workqueue_pool_looping_keys",
 		"workqueue_pool_oldest_change_age_seconds",
 	}
-	served := 0
+	mayBe := []string{
+		"workqueue_pool_change_duration_seconds", "workqueue_pool_retry_delay_seconds",
+		"workqueue_pool_hold_duration_seconds", "workqueue_pool_busiest_key_share",
+	}
+	found := 0
 	for _, f := range families {
-		switch {
-		case f.GetName() == "workqueue_pool_change_duration_seconds":
-			for _, m := range f.Metric {
-				if m.Label[0].GetName() == "controller" && m.Label[0].GetValue() == "test" {
-					s = changeTimes{m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum()}
-				}
-			}
-		case slices.Contains(others, f.GetName()):
-			served++
-		case strings.HasPrefix(f.GetName(), "workqueue_pool_"):
+		switch name := f.GetName(); {
+		case slices.Contains(mayBe, name):
+		case slices.Contains(others, name):
+			found++
+		case strings.HasPrefix(name, "workqueue_pool_"):
 			t.Errorf("%s is served, and the manager counts calls itself", f.GetName())
 		}
 	}
-	if served != len(others) {
-		t.Errorf("%d of %v are served", served, others)
+	if found != len(others) {
+		t.Errorf("%d of %v are served", found, others)
 	}
-	return s
+	return pooled(t, "workqueue_pool_change_duration_seconds")
 }
 
 // passingPage passes on what it shows.

@@ -166,7 +166,8 @@ func (c *controller[request]) changes() worker.Stats {
 	s := c.tracker.Stats()
 	return worker.Stats{
 		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held,
-		HeldToLimit: s.HeldToLimit, Ended: s.Ended,
+		HeldToLimit: s.HeldToLimit, HoldDurations: s.HoldDurations, RetryDelays: s.RetryDelays,
+		BusiestShare: s.BusiestShare, Ended: s.Ended,
 		Queue: s.Queue, LongestRunning: s.LongestRunning, UnfinishedWork: s.UnfinishedWork,
 		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys, Failing: s.Failing, GivenUpUnlisted: s.GivenUpUnlisted,
 	}

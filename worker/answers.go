@@ -17,21 +17,18 @@ type Next uint8
 const (
 	// NextForget: the key is done, and its failures are forgotten.
 	NextForget Next = iota
-	// NextRequeue: the handler asked for the key again, and its failures are forgotten. See [Requeue],
-	// [RequeueAfter] and [Every].
+	// NextRequeue: the handler asked for the key again, and its failures are forgotten. See [Requeue].
 	NextRequeue
-	// NextRetry: the handler has failed, and the key is retried when the queue's limiter says, see also
-	// [RetryAfter]. A failure within the delay of the one before is the same one: count and delay stay.
+	// NextRetry: the handler has failed, and the key is retried when the queue's limiter says.
 	NextRetry
 	// NextGiveUp: the handler has failed, and the key is not retried: it is handled again only if it is added.
 	NextGiveUp
-	// NextInterrupted: something has interrupted the handler. The key comes at once, as it came: failures are
-	// neither counted nor forgotten, and the queue's limiter is not called. Either an add of the key has ended
-	// a context of [Call.UntilAdded], or the handler has returned ErrAdded; or the end of the pool had ended
-	// the handler's context, and then the handler has returned an error.
+	// NextInterrupted: the key comes at once, as it came: failures are neither counted nor forgotten, and the
+	// queue's limiter is not called. An add has ended a context of [Call.UntilAdded], the handler has returned
+	// ErrAdded, or the pool had ended the handler's context before it returned an error.
 	NextInterrupted
-	// NextLost: the key's lease had ended before the handler returned, so another process may have the key.
-	// Whatever the handler has returned changes nothing, in the queue or here. (Fatal still ends Run.)
+	// NextLost: the key's lease had ended before the handler returned, so another process may have the key. The
+	// handler's answer changes nothing. (Fatal still ends Run.)
 	NextLost
 )
 
@@ -53,8 +50,7 @@ func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }
 type Result[T comparable] struct {
 	Key T
 	// Attempt is 1 for the first call, and one more after each failure in a row. A call that fails before the
-	// delay after the last failure is over has the number of that failure. The number is the queue's: if
-	// processes share it, for all of them.
+	// delay after the last failure is over has the number of that failure.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time
@@ -63,26 +59,25 @@ type Result[T comparable] struct {
 	Err error
 	// Next is what becomes of the key.
 	Next Next
-	// After is the delay of a Requeue or [Every] or, with NextRetry, of a [RetryAfter]. A key that has asked
-	// for itself at once more than five times in a row gets one here: see AtOnce.
+	// After is the delay of a Requeue or [Every], with NextRetry of a [RetryAfter], and of a key that has asked
+	// for itself at once too often.
 	After time.Duration
 	// Priority is what a [Requeue] asks for. With nil the key keeps its priority.
 	Priority *int
-	// AtOnce is how many calls for the key in a row, this one included, wanted it again at once: they were
-	// interrupted, or have asked for that, and no hold of a millisecond followed. After five such calls the
-	// key is slowed down: see [Call.AtOnce].
+	// AtOnce is how many calls for the key in a row, this one included, wanted it again at once: see
+	// [Call.AtOnce].
 	AtOnce int
 }
 
 // Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil,
 // earlier failures are forgotten.
 type Requeue struct {
-	// After is when the key is due: after this time, or at once unless it is positive. (In
-	// controller-runtime a time that is not positive means never.) If a key asks for itself at once more than
-	// five times in a row, it is slowed down: see [Call.AtOnce]. Any positive time is taken as it is.
+	// After is when the key is due: after this time, or at once unless it is positive. (In controller-runtime a
+	// time that is not positive means never.) A key that asks for itself at once again and again is slowed down:
+	// see [Call.AtOnce].
 	After time.Duration
-	// Priority is the key's new priority; nil keeps its priority. If the key was added meanwhile with
-	// a higher one, it keeps that. In a queue that is no [operate.Operable] it means nothing.
+	// Priority is the key's new priority; nil keeps its priority. Of that and the priorities of adds meanwhile
+	// the highest counts. In a queue that is no [operate.Operable] it means nothing.
 	Priority *int
 }
 
@@ -100,11 +95,10 @@ func (r Requeue) Error() string {
 type everyError struct{ period time.Duration }
 
 // Every returns an error for a handler to return, bare or wrapped, that wants its key again once in each
-// period, at the key's own moment, without having failed. The moment follows from a hash of the key, on every
-// replica and after every restart the same, so the work of many keys spreads over the period. Keys come for
-// the first time within a period and a thousandth of one. Other adds make a key come in between, and change
-// nothing. Keys that are not made of strings, integers and booleans are hashed by their text, as fmt.Sprint
-// has it; if that has a pointer's address, the moment changes with each restart. Every panics if period <= 0.
+// period, at the key's own moment: for the first time within a period and a thousandth of one. The moment
+// follows from a hash of the key, on every replica and after every restart the same, so the work of many keys
+// spreads over the period. Keys that are not made of strings, integers and booleans are hashed by their text,
+// as fmt.Sprint has it. Other adds make a key come in between. Every panics if period <= 0.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -130,12 +124,9 @@ type retryAfterError struct {
 	after time.Duration
 }
 
-// RetryAfter wraps an error so that its key is not retried before d by itself: for servers that say how long
-// to stay away. An event that adds the key brings it before that. The call has failed and is counted, and
-// the key is retried after the longer of d and the limiter's delay. It returns nil if err is nil.
-//
-// errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay
-// away, this package does not look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.
+// RetryAfter wraps an error so that its key is retried after the longer of d and the limiter's delay, unless
+// an add brings it earlier: for servers that say how long to stay away. (For those of Kubernetes see
+// docs/backoff.md.) errors.Join(err, RequeueAfter(d)) means the same. It returns nil if err is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -156,8 +147,7 @@ func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }
 
-// Terminal wraps an error so that its key is given up: it is handled again only if it is added. It returns
-// nil if err is nil.
+// Terminal wraps an error so that its key is given up. It returns nil if err is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
@@ -248,8 +238,8 @@ func isInterruption(err error, wasAdded bool) bool {
 	return errors.Is(err, ErrAdded) || wasAdded && errors.Is(err, context.Canceled)
 }
 
-// NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err now. A
-// failure is NextRetry even if the key will be given up for having failed too often. ctx is from the call.
+// NextOf returns, for a function that wraps a handler and has its ctx, what becomes of the key if its call
+// returns err now. A failure is NextRetry even if the key will be given up for having failed too often.
 func NextOf(ctx context.Context, err error) Next {
 	c := CallOf(ctx)
 	if c.anyCall == nil {

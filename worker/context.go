@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -10,9 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A handler's context ends with its call, and with Run if the handler has not returned by then. If Run ends
-// it, its [context.Cause] is ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is
-// [Nothing], that of Run's context.
+// What ends a handler's context before its call has ended is its [context.Cause]: one of these, the lease's
+// cause, or that of Run's context if Options.Drain is [Nothing].
 var (
 	// ErrDrainTimeout is the cause when Options.DrainTimeout is over.
 	ErrDrainTimeout = errors.New("worker: the handler did not finish within Options.DrainTimeout")
@@ -71,21 +71,16 @@ func (c Call) Attempt() int { return c.view().attempt }
 
 // AtOnce returns how many calls for the key in a row, before this one, wanted it again at once: they were
 // interrupted (see [NextInterrupted]) or have asked for that with [RequeueAfter], and no hold of a
-// millisecond or more followed. A call with any other answer ends the row. Over redisqueue a call that the
-// end of a process has interrupted counts in the next process as well, so that a handler which never fits
-// between two deploys shows.
-//
-// After the sixth in a row the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s. See
-// also Stats.Looping.
+// millisecond or more followed. Over redisqueue interruptions by the end of a process count in the next one.
+// After the sixth in a row the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s.
 func (c Call) AtOnce() int { return c.view().atOnce }
 
 // FailingSince returns when the first of the failures in a row before this call happened: zero if the last
 // call has not failed.
 func (c Call) FailingSince() time.Time { return c.view().failingSince }
 
-// LastAttempt reports whether the key is given up if this call fails now: it has failed Options.MaxRetries
-// times, or for longer than RetryFor, the delay after the last failure has passed, and the pool has not ended
-// the contexts of its calls. Over a queue that processes share, the failures of all count.
+// LastAttempt reports whether the key is given up if this call fails now: it has used up Options.MaxRetries
+// or RetryFor, the delay after the last failure has passed, and the pool has not ended its calls.
 func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
 
 // Priority returns the key's priority when the call began, or false if the queue is no [operate.Operable].
@@ -103,8 +98,7 @@ func (c Call) Logger() *slog.Logger {
 	return c.logger()
 }
 
-// Causes returns why the key came, for display and traces: a handler must do without them, because many adds
-// have none and retries have none.
+// Causes returns why the key came, for display and traces. Many adds have none, and retries have none.
 func (c Call) Causes() (causes workqueue.Causes) {
 	if c.anyCall != nil {
 		causes = c.causes()
@@ -113,19 +107,16 @@ func (c Call) Causes() (causes workqueue.Causes) {
 }
 
 // UntilAdded returns a context for the waits that are worth interrupting. It is made from the context that
-// CallOf got, and ends also when the key of the call is added again, with the cause [ErrAdded]. If the key
-// was added after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a
-// Quiet [workqueue.Cause] do not end it. A key that an earlier call has asked for again, by RequeueAfter, is
-// added when its time comes, and that also ends it.
+// CallOf got, and ends also when the key is added again or comes due, with the cause [ErrAdded], but not by
+// adds with a Quiet [workqueue.Cause]. It has ended already if that has happened since the hand-out.
 //
-// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has
-// been interrupted. That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC
-// status has, return context.Cause instead.) If that happens more than five times in a row, the key is slowed
-// down: see [Call.AtOnce].
+// A handler that returns ErrAdded, or [context.Canceled] after such a context has ended, has been
+// interrupted. That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status
+// has, return context.Cause instead.)
 //
-// It may be called in a loop: called again with the same context, it returns the context of the last time,
-// unless that has ended. Each other context starts a goroutine, which ends with the context that is returned.
-// Without a call UntilAdded returns the context that CallOf got: nil for the zero Call.
+// It may be called in a loop: with the same context, it returns the context of the last time, unless that has
+// ended. Each other context has a goroutine until it ends. Without a call UntilAdded returns the context that
+// CallOf got: nil for the zero Call.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx
@@ -133,25 +124,25 @@ func (c Call) UntilAdded() context.Context {
 	return c.untilAdded(c.ctx)
 }
 
-// Hold makes the key wait after this call, with every answer of the handler: the key does not start again
-// until release is called or limit has passed, whichever is first. The worker is free meanwhile. After nil
-// the key comes only if somebody adds it; return RequeueAfter(0) if the key should come when the hold ends. A
-// key whose handler fails or panics is held as well.
+// Hold makes the key wait after this call, with every answer of the handler, also if it fails or panics: the
+// key does not start again until release is called or limit has passed. The worker is free meanwhile. After
+// nil the key comes only if somebody adds it; with RequeueAfter(0) it comes when the hold ends.
 //
 //	release := worker.CallOf(ctx).Hold("web is rolled out", 10*time.Minute)
 //	rollouts.Notify("web", release)
 //	return worker.RequeueAfter(0)
 //
-// A held key needs no goroutine and no timer of its own: for the end of a context,
-// context.AfterFunc(ctx, release) does it. release may be called from any goroutine, any number of times,
-// also before the handler has returned and after the pool has ended. It calls the queue's Done.
+// A held key needs no goroutine and no timer of its own. release may be called from any goroutine, any number
+// of times, also before the handler has returned and after the pool has ended. It calls the queue's Done.
 //
 // There is one hold a call. If Hold is called again, the hold lasts until each release was called or the
 // longest limit has passed, and shows the first reason: short text for display, cut to 200 bytes.
 // The package comment says what ends a hold early. Without a call, and after its end, Hold does nothing, and
 // release neither. Hold panics if limit is not positive.
 func (c Call) Hold(reason string, limit time.Duration) (release func()) {
-	checkLimit(limit)
+	if limit <= 0 {
+		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))
+	}
 	if c.anyCall == nil {
 		return func() {}
 	}
@@ -302,20 +293,19 @@ func (c *Tracked[T]) untilAdded(parent context.Context) context.Context {
 	t.mu.Lock()
 	c.adds.parent, c.adds.child = parent, child
 	t.mu.Unlock()
-	// The handler may have passed a context that outlives the call.
-	stop := context.AfterFunc(c.callCtx, func() { cancel(context.Cause(c.callCtx)) })
 	go func() {
-		defer stop()
 		select {
 		case <-added:
 			interrupt()
 		case <-child.Done():
+		case <-c.callCtx.Done(): // The handler may have passed a context that outlives the call.
+			cancel(context.Cause(c.callCtx))
 		}
 	}()
 	return child
 }
 
-// wasAdded reports whether a context.Canceled that the handler returns means an add: one has ended a context
+// wasAdded reports whether a context.Canceled that the handler returns means an add: that has ended a context
 // of UntilAdded, and nothing has canceled the handler's own context.
 func (c *Tracked[T]) wasAdded() bool {
 	c.tracker.mu.Lock()

@@ -5,10 +5,8 @@
 //		return reconcile(ctx, key)
 //	}, worker.Options[string]{Workers: 4, MaxRetries: 5, DrainTimeout: 10 * time.Second})
 //
-// The queue is one of this project; of any other, such as client-go's own, foreign.RateLimiting makes one.
-// A key whose handler returns an error, or panics, is retried when the queue's limiter says. Failures go to
-// [slog.Default], unless Options.Logger is another one. When ctx ends, Run lets the running handlers finish
-// and returns nil. Most programs need no more than that and [RequeueAfter].
+// A key whose handler fails is retried when the queue's limiter says. When ctx ends, Run lets the running
+// handlers finish and returns nil. Most programs need no more than that and [RequeueAfter].
 //
 // # What it promises
 //
@@ -34,20 +32,16 @@
 //	                       errors.Join(err, RequeueAfter(d)), it is RetryAfter(err, d)
 //	Requeue{...}           the same, with another priority
 //	Every(period)          it is due again at its own moment of each period; beside another error that counts
-//	ErrAdded               it was interrupted, see below: it comes at once, nothing is counted or forgotten
+//	ErrAdded               it was interrupted: it comes at once, nothing is counted or forgotten
 //	any other error        a failure: the key is retried when the queue's limiter says
 //
 // A key is given up when it has failed MaxRetries times in a row, or for longer than RetryFor, and fails once
-// more. The queue counts the failures, in all processes that share it and, with KeepQueue, for the next pool;
-// an event that brings a failing key before its delay has passed does not add to them. [Call.Attempt] and
-// [Call.LastAttempt] tell the handler.
+// more. The queue counts the failures, in all processes that share it. An event that brings a failing key
+// before its delay has passed does not add to them.
 //
 // The end of the pool is no failure. If it has ended the handler's context, and the handler then returns an
 // error that is a failure, the key is handed back as it came: at once, with its failures, priority and
 // causes. nil, Terminal and the others count: the handler is sure. So does a panic.
-//
-// A key that comes at once again and again, because it is interrupted or asks for RequeueAfter(0), is slowed
-// down from the sixth time in a row, counted and shown: see [Call.AtOnce].
 //
 // # The handler's context
 //
@@ -67,19 +61,17 @@
 // # Why a key came
 //
 // An add can say why, by a [workqueue.Cause], and that it is Quiet: that it ends no UntilAdded. Adds of one
-// key are merged, and the last eight different causes kept, for display: [Call.Causes], the log and the debug
-// page show them. Give one event always the same text, of at most 256 bytes, without counters or times.
-//
-// What a handler writes often comes back as an add of its key, for example a status. Make such adds Quiet, or
-// a handler that reports its progress stops itself again and again. examples/rollout has the rules for
-// Kubernetes.
+// key are merged, and the last eight different causes kept, for display. Give one event always the same text,
+// of at most 256 bytes, without counters or times. What a handler writes often comes back as an add of its
+// key: make such adds Quiet, or a handler that reports its progress stops itself again and again.
+// examples/rollout has the rules for Kubernetes.
 //
 // # On hold
 //
 // A handler that must wait for the world calls [Call.Hold] and returns, and its worker is free. While a key
-// is on hold no worker gets it, and its adds come when the hold ends, merged. [Pool.Snapshot] lists it,
-// [Pool.Release] releases it, and [Pool.WaitIdle] waits for it. It is not in Stats.Busy, but the queue still
-// counts it as being processed: in a priorityqueue it takes one place in the Limit of its group.
+// is on hold no worker gets it, and its adds come when the hold ends, merged. It is not in Stats.Busy, but
+// the queue still counts it as being processed: in a priorityqueue it takes one place in the Limit of its
+// group.
 //
 // A hold ends early by [Pool.Release], with the key's lease, and when a [leasing.Leaser] wants the key back,
 // as package sharding does when a slot moves. So a handler must cope with a key that comes too early. Run
@@ -88,8 +80,8 @@
 //
 // # The beginning and the end
 //
-// Run calls Options.Ready, for caches that must be filled, and then starts the workers. It ends when its
-// context does, by [Pool.Stop], or at a fatal error, in three steps:
+// Run calls Options.Ready, and then starts the workers. It ends when its context does, by [Pool.Stop], or at
+// a fatal error, in three steps:
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued
 //     ([All]), or [Nothing]; this may take up to Options.DrainTimeout. A fatal error is like Stop(Running).
@@ -103,14 +95,5 @@
 // It also ends when somebody else shuts the queue down: then all that is queued is handled first, without a
 // limit, and step 3 follows. A handler that is left behind keeps its key. When it returns after all, hooks
 // and Done are called as always. To end a pool and other goroutines together, take
-// golang.org/x/sync/errgroup. For programs that may miss events, Options.List and Options.Resync make every
-// key come at the start and again within a time.
-//
-// # What a pool knows
-//
-// [Pool.Stats] has numbers, [Pool.Snapshot] lists keys that run, are held, fail or were given up, and
-// [Pool.SnapshotKey] shows one key. Stats.Changes measures what users feel: the time from the first add of a
-// key to the first success, if the queue is an in-memory one of this module and has metrics. A provider of
-// metrics that is an [InspectorProvider] discovers pools by itself. A program with workers of its own has the
-// same with [Tracker]. Tests wait until nothing is left to do: [Pool.WaitIdle].
+// golang.org/x/sync/errgroup.
 package worker

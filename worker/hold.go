@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
@@ -343,11 +342,4 @@ func (t *Tracker[T]) nextDoneLocked() <-chan struct{} {
 		t.mu.nextDone = make(chan struct{})
 	}
 	return t.mu.nextDone
-}
-
-// checkLimit panics if a hold could never end.
-func checkLimit(limit time.Duration) {
-	if limit <= 0 {
-		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))
-	}
 }

@@ -20,46 +20,35 @@ type Handler[T comparable] func(ctx context.Context, key T) error
 
 // Options configure a [Pool]. The zero Options are one worker that retries without limit.
 //
-// Workers call the hooks while they have the key, several at once if there are several workers: hooks should
-// be quick. OnStuck has a goroutine of its own, which calls it for one key at a time.
+// Workers call the hooks, several at once, while they have the key. OnStuck has a goroutine of its own.
 type Options[T comparable] struct {
-	// Name is the pool's name in logs and metrics. Empty means the one in the queue's Stats.
+	// Name is the pool's name in logs and metrics. Empty means that of the queue.
 	Name string
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
-	// MaxRetries is how many times a failing key is retried before it is given up: at its failure
-	// MaxRetries+1 in a row. Zero means [UnlimitedRetries]; see also [NoRetries]. The queue counts the
-	// failures: those in all processes that share it, and those in an earlier pool. (Lost leases have a
-	// budget of their own: see package redisqueue.) A call that the end of the pool or of its lease has
-	// interrupted does not count: see the package comment.
+	// MaxRetries is how many times a failing key is retried before it is given up. Zero means
+	// [UnlimitedRetries]; see also [NoRetries].
 	MaxRetries int
-	// RetryFor gives a key up at its first failure after it has been failing for longer than that, in all
-	// processes that share the queue. Zero means no limit. With MaxRetries, the first of the two counts.
+	// RetryFor gives a key up at its first failure after it has been failing for longer than that. Zero means
+	// no limit. With MaxRetries, the first of the two counts.
 	RetryFor time.Duration
 
-	// StartLimit bounds how many calls of the handler begin in a time, no matter what has added their keys.
-	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
-	// ordered. Keys that Drain All still starts also wait for it. It may be changed at any time; that, and a
-	// shutdown of the queue, are noticed within a second. Its burst must be at least 1, unless its rate is
-	// rate.Inf. Nil means no limit. See Stats.StartLimited.
+	// StartLimit bounds how many calls begin in a time. Workers wait for it before they take a key, so keys
+	// stay queued meanwhile, merged and ordered. It may be changed; that is noticed within a second. Its burst
+	// must be at least 1, unless its rate is rate.Inf. Nil means no limit.
 	StartLimit *rate.Limiter
 
-	// List returns all keys that there are, for programs that may miss an event of a key. Run calls it when it
-	// starts the workers. The first list that succeeds adds every key at once. A list that fails is logged and
-	// counted, and tried again after 1 s, then after twice as long each time, up to a minute or Resync. List
-	// runs on a goroutine of the pool, and should return when its context ends: as soon as the pool is to end.
+	// List returns all keys that there are, for programs that may miss events. Run calls it at its start, and
+	// adds every key once. A list that fails is tried again after 1 s, then after twice as long each time, up
+	// to a minute or Resync. List should return when its context ends.
 	List func(ctx context.Context) (iter.Seq[T], error)
-	// Resync is the period of List: it is called again so long after it has returned, and after the adds of
-	// the first list each key of the last one is added once in a period, at the moment that [Every] would
-	// choose. Replicas that share a queue each add the key, at about the same moment: that may lead to one call
-	// for each. The pool keeps all keys in memory. A paused pool adds as well; a pool that is to end does not.
-	// Zero: the keys are listed and added once.
+	// Resync is the period after which List is called again. Each key of the last list is added once in a
+	// period, at the moment that [Every] would choose, also in a pause, and by every replica. The pool keeps
+	// all keys in memory. Zero: the keys are listed and added once.
 	Resync time.Duration
 	// ListPriority is the priority of the adds of List, in a queue that has priorities. Nil means -100, which
-	// is controller-runtime's LowPriority: what events bring comes first. So while events bring more than the
-	// workers can do, listed keys do not come at all, unless the queue lets keys age: see Aging of
-	// priorityqueue. The adds end no [Call.UntilAdded] of this pool, unless one comes just while the call
-	// begins. For a key that is being handled they have priority 0.
+	// is controller-runtime's LowPriority. The adds end no [Call.UntilAdded] of this pool, unless one comes just
+	// while the call begins. For a key that is being handled they have priority 0.
 	ListPriority *int
 
 	// Drain says what Run still finishes when its context ends.
@@ -75,17 +64,17 @@ type Options[T comparable] struct {
 
 	// HandlerTimeout is when a call's context ends, with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
-	// StuckAfter is how long a handler, with its hooks and the queue's Fail, may run after its HandlerTimeout
-	// (without one: after its start) before it is reported as stuck, once per call, to OnStuck and in the log.
-	// It keeps its key. Zero means never. The report has the goroutine's stack, unless the program has more
-	// than 3,000 goroutines: to read stacks stops the whole program, for 2.5 to 14 µs a goroutine.
+	// StuckAfter is how long a handler and its hooks may run after its HandlerTimeout (without one: its start)
+	// before it is reported as stuck, once, to OnStuck and in the log, with the goroutine's stack. It keeps its
+	// key. To read stacks stops the program for 2.5 to 14 µs a goroutine: above 3,000 goroutines they are not
+	// read. Zero means never.
 	StuckAfter time.Duration
 
 	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000.
 	KeepGivenUp int
 
-	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but Done
-	// has not been called yet (with a [Tracker]: within End). The context is the handler's, and may have ended.
+	// OnFinish is called after the handler, when it is decided what becomes of the key, but before Done. The
+	// context is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
 	// OnGiveUp is called before OnFinish for a key that has failed and is not retried.
 	OnGiveUp func(ctx context.Context, r Result[T])
@@ -93,8 +82,7 @@ type Options[T comparable] struct {
 	OnStuck func(ctx context.Context, r RunningKey[T])
 
 	// Ready is for caches that must have synced: Run calls it first, and starts the workers when it has
-	// returned nil. It should return when its context ends, which is made from Run's. An error is fatal,
-	// unless that context has ended. Nil means ready at once.
+	// returned nil. It should return when its context ends. Before that, an error is fatal.
 	Ready func(ctx context.Context) error
 
 	// CrashOnPanic makes a panic of the handler end the process, as without this package.
@@ -102,15 +90,13 @@ type Options[T comparable] struct {
 
 	// Logger logs failures, panics, keys that are given up, stuck handlers and what is left undone at the
 	// end; of a key that fails again and again the first failure and each doubling of its attempts. At level
-	// Debug it logs every call. Nil means [slog.Default]; for silence take slog.New(slog.DiscardHandler).
-	// Handlers get it by [Call.Logger].
+	// Debug it logs every call. Nil means [slog.Default].
 	Logger *slog.Logger
-	// MetricsProvider discovers named pools if it is an [InspectorProvider]. Nil: see [workqueue.SetProvider]. A
-	// pool does not take over that of its queue.
+	// MetricsProvider discovers named pools if it is an [InspectorProvider]. Nil: see [workqueue.SetProvider].
+	// A pool does not take over that of its queue.
 	MetricsProvider workqueue.MetricsProvider
-	// Clock is where times come from, except those of the queue, of log lines, and what bounds waits for a
-	// server and for the last steps of Run. It must be the queue's clock, or show the same time: the pool
-	// compares its times with the queue's. Nil means the real clock.
+	// Clock is where times come from, except those of log lines and what bounds waits for a server and for the
+	// last steps of Run. It must show the same time as the queue's clock. Nil means the real one.
 	Clock clock.Clock
 }
 

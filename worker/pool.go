@@ -17,8 +17,8 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 	return New(queue, handler, options).Run(ctx)
 }
 
-// Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may
-// be called from any goroutine, handlers and hooks included, except that those must not call Run or WaitIdle.
+// Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may be
+// called from any goroutine; handlers and hooks must not call Run or WaitIdle.
 type Pool[T comparable] struct {
 	queue   workqueue.ExtendedRateLimiting[T] // tracker.queue
 	handler Handler[T]
@@ -93,8 +93,8 @@ func (p *Pool[T]) check() error {
 }
 
 // Run starts the workers, and returns when they have ended or were given up, as the package comment
-// describes: with nil unless there was a fatal error. [Pool.Left] has what was left undone. If the queue is
-// shut down already, Run handles what is left in it.
+// describes: with nil unless there was a fatal error. If the queue is shut down already, Run handles what is
+// left in it.
 //
 // It returns an error at once, and leaves the queue alone, if ctx or the handler is nil, the queue is nil or
 // not of this project (see foreign.RateLimiting), an option makes no sense, or Run was called before.
@@ -113,7 +113,9 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.tracker.setLogger()
 	p.done = p.queue.Done
 	p.prepareContexts(ctx)
-	p.announce()
+	if provider, ok := p.options.provider().(InspectorProvider); ok && p.options.Name != "" {
+		provider.InspectPool(p.options.Name, p.Inspector())
+	}
 	p.awaitReady(ctx)
 	p.locked(func() {
 		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
@@ -278,11 +280,10 @@ func (p *Pool[T]) mayStartLocked() bool {
 	return p.startCtx.Err() == nil && p.mu.phase < phaseFinishing
 }
 
-// SetWorkers changes how many handlers run at once. In Run new workers start at once; surplus ones end at
-// once if they have no key, and otherwise when their handlers have returned. A surplus worker may still start
-// a key that it was getting when SetWorkers was called. With 0 the pool pauses: Run does not return, even if
-// somebody else shuts the queue down. SetWorkers may be called before Run, and replaces Options.Workers. It
-// returns an error if n is negative, and does nothing once Run has returned.
+// SetWorkers changes how many handlers run at once, also before Run. Surplus workers end at once if they have
+// no key, and otherwise when their handlers have returned. They may still start a key that they were getting.
+// With 0 the pool pauses: Run does not return, even if somebody else shuts the queue down. SetWorkers does not
+// wait. It returns an error if n is negative, and does nothing once Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -305,18 +306,9 @@ func (p *Pool[T]) locked(f func()) {
 	f()
 }
 
-// announce shows the pool to the provider of metrics.
-func (p *Pool[T]) announce() {
-	if provider, ok := p.options.provider().(InspectorProvider); ok && p.options.Name != "" {
-		provider.InspectPool(p.options.Name, p.Inspector())
-	}
-}
-
-// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on
-// hold, and Options.List has once succeeded. It does not wait for Options.Ready. It is for tests. It returns
-// ctx.Err() if ctx ends first, and an error if Run cannot begin, or has returned before List has succeeded or
-// with keys in the queue. A key that is always requeued, as with [RequeueAfter], [Every] or Options.Resync,
-// may never let it return.
+// WaitIdle waits, in tests, until nothing is left to do: no key is queued, waits for its time, is with a
+// worker or on hold, and Options.List has once succeeded. It returns ctx.Err() if ctx ends first, as it must
+// if a key is requeued again and again, and an error if Run cannot begin, or has returned before that.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err
@@ -338,24 +330,23 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 }
 
-// Stats returns the pool's numbers. It asks the queue for its own. Beyond that it takes about 20 ns for each
-// worker and each key that fails or was interrupted.
+// Stats returns the pool's numbers, after asking the queue for its own. It takes about 20 ns for each worker
+// and each key that fails or was interrupted.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
-// Snapshot returns Stats and up to limit keys of each kind, after asking the queue: see [Tracker.Snapshot].
+// Snapshot returns Stats and up to limit keys of each kind, after asking the queue.
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
 
-// SnapshotKey returns what the pool knows of one key: see [Tracker.SnapshotKey].
+// SnapshotKey returns what the pool knows of one key, after asking the queue.
 func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
 
-// Cancel ends the context of the handler that has key, even if Run has left it behind, and reports
-// whether there is one: see [Tracker.Cancel].
+// Cancel is [Tracker.Cancel]. It also reaches a handler that Run has left behind.
 func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
 
 // Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
 func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
 
-// Forget makes the queue and the pool forget that key has failed or was given up: see [Tracker.Forget].
+// Forget makes the queue and the pool forget that key has failed or was given up.
 func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
 
 // Inspector shows the pool to tools that do not know the type of its keys.

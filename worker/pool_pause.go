@@ -13,10 +13,9 @@ type poolPause struct {
 	end   context.CancelFunc // ends the goroutine that waits for until
 }
 
-// Pause makes the pool start no more keys for d, or until [Pool.Resume] if d is [math.MaxInt64]. Running
-// handlers go on, and a worker may still start a key that it was getting. The queue still takes keys, and
-// other pools get them. Pause replaces an earlier pause. It does nothing if d is not positive, or once the
-// pool is to end: Stop and the end of Run's context end a pause, so that a drain handles what is queued.
+// Pause makes the pool start no more keys for d, or until [Pool.Resume] if d is [math.MaxInt64]. A worker may
+// still start a key that it was getting. Pause does not wait, and replaces an earlier pause. It does nothing
+// if d is not positive, or once the pool is to end, which ends a pause: a drain handles what is queued.
 // [Pool.SetWorkers] in a pause changes how many workers there are after it.
 func (p *Pool[T]) Pause(d time.Duration) {
 	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.

@@ -33,8 +33,8 @@ const (
 )
 
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It may be
-// called any number of times, also before Run. The strictest Drain of all calls wins, and the time to finish
-// does not begin anew. With KeepQueue, All means Running. While Options.Ready runs, Stop(All) waits for it.
+// called any number of times, also before Run: the strictest Drain wins, and the time to finish does not begin
+// anew. With KeepQueue, All means Running. Stop(All) lets Options.Ready return first.
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
 	case drain == Nothing:
@@ -246,22 +246,18 @@ func (p *Pool[T]) endHolds() (notDone []T) {
 	}
 }
 
-// Left is what a pool left undone when Run returned. A key is in one of the lists at most. With
-// Options.KeepQueue keys stay in the queue, and NotStarted and Failing are empty unless somebody else has
-// shut the queue down. While others have keys of the same queue, such as another pool, the queued keys are
-// left to them, and not listed.
+// Left is what a pool left undone when Run returned, each key once. Keys that stay in the queue, with
+// Options.KeepQueue or because others have keys of it, are not listed.
 type Left[T comparable] struct {
-	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
-	// Over a [leasing.Answerer] they are also those of whose end the queue's server has not been told in time.
+	// Unfinished are the keys that workers still had: their handlers were running, Done had not returned, or the
+	// queue's server was not told of it in time.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that came too late to be started, then those that were queued, in their order,
-	// and then those that were to be queued again at once after the shutdown: their handler has asked for that,
-	// or the end has interrupted it.
+	// and then those that were to be queued again at once after the shutdown.
 	NotStarted []T `json:"not_started"`
-	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for
-	// their retry, which Run never awaits, and those that failed during the end, also in other pools. Over a
-	// server there are none: other processes retry them. Keys that wait because of RequeueAfter are not among
-	// them, and neither are keys that were given up: the log and [Pool.Snapshot] have those.
+	// Failing are the keys whose last call has failed and that nobody retries, sorted by text: Run does not wait
+	// for retries. Over a server there are none: other processes retry them. Neither keys that wait because of
+	// RequeueAfter nor those that were given up are among them.
 	Failing []T `json:"failing"`
 }
 

@@ -12,9 +12,8 @@ import (
 // which is Handled - Failed - Requeued - Interrupted; requeued; interrupted; retried, which is Failed -
 // GivenUp; given up.
 type Stats struct {
-	// Name is the pool's name, or empty.
-	Name string `json:"name"`
-	// Queue is the name of its queue, or empty. In a sum of several pools it is the first one.
+	// Name and Queue are the names of the pool and of its queue.
+	Name  string `json:"name"`
 	Queue string `json:"queue"`
 
 	// Wanted is the number of workers that SetWorkers or Options have asked for, and 0 once Run has returned.
@@ -22,7 +21,7 @@ type Stats struct {
 	// Living is the number of workers that exist. After Run they are those whose handlers were left behind.
 	Living int `json:"living"`
 	// Paused reports that [Pool.Pause] keeps the pool from starting keys, until PausedUntil or, if that is zero,
-	// until Resume. Of a sum, whether one of the pools is paused, and when the last of them resumes.
+	// until Resume.
 	Paused      bool      `json:"paused,omitempty"`
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 	// Busy is the number of workers that handle a key.
@@ -38,21 +37,19 @@ type Stats struct {
 
 	// Handled counts the calls of the handler that have ended, in every way.
 	Handled uint64 `json:"handled"`
-	// Failed counts the calls that have failed, those that panicked or were the last one for a key included.
-	Failed uint64 `json:"failed"`
-	// Panicked counts the calls that panicked.
+	// Failed counts the calls that have failed, Panicked and GivenUp included.
+	Failed   uint64 `json:"failed"`
 	Panicked uint64 `json:"panicked"`
 	// TimedOut counts the calls that took HandlerTimeout or longer, regardless of their answer.
 	TimedOut uint64 `json:"timed_out"`
-	// Requeued counts the calls that asked for their key again, by Requeue, RequeueAfter or Every.
-	Requeued uint64 `json:"requeued"`
-	// RequeuedAfter counts those of Requeued that had a delay.
+	// Requeued counts the calls that asked for their key again, by Requeue, RequeueAfter or Every, and
+	// RequeuedAfter those of them that had a delay.
+	Requeued      uint64 `json:"requeued"`
 	RequeuedAfter uint64 `json:"requeued_after"`
-	// Interrupted counts the calls that something has interrupted, without an answer of their own: see
-	// [NextInterrupted] and [NextLost].
+	// Interrupted counts the calls without an answer of their own: see [NextInterrupted] and [NextLost].
 	Interrupted uint64 `json:"interrupted"`
-	// Looping is the number of keys that wanted to come at once more than five times in a row. They are slowed
-	// down: see [Call.AtOnce]. One that others have handled or removed counts for ten minutes more.
+	// Looping is the number of keys that are slowed down: see [Call.AtOnce]. A key that others have handled or
+	// removed counts for ten minutes more.
 	Looping int `json:"looping"`
 	// Holds counts the holds that have begun, Held is the number of those that have not ended, and HeldToLimit
 	// counts those that have come to their limit. See [Call.Hold].
@@ -62,41 +59,36 @@ type Stats struct {
 	// GivenUp counts the calls that failed and whose key was not retried.
 	GivenUp uint64 `json:"given_up"`
 
-	// Failing is the number of keys of the queue whose last call has failed and that are to come again, also by
-	// other pools and processes: see Stats of [workqueue.Extended].
+	// Failing is that of the queue's Stats.
 	Failing int `json:"failing"`
-	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], without its limit.
-	GivenUpKeys int `json:"given_up_keys"`
-	// GivenUpUnlisted counts the keys that left that list because it was full: what has become of these keys is
-	// not known.
+	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], and GivenUpUnlisted counts those that
+	// left it because it was full.
+	GivenUpKeys     int    `json:"given_up_keys"`
 	GivenUpUnlisted uint64 `json:"given_up_unlisted"`
 
 	// Durations has the times that the handler took.
 	Durations *workqueue.Histogram `json:"durations"`
 
-	// RetryDelays has the delays that failed keys got: those of the limiter, or what the handler asked for if
-	// that was longer. The same failure counts once. HoldDurations has the times for which keys were on hold,
-	// which the queue's WorkDuration has in it and Durations has not. Both are nil if there were none. The
-	// buckets are those of Durations.
+	// RetryDelays has the delays that failed keys got, where the same failure counts once, and HoldDurations the
+	// times for which keys were on hold. Each is nil if there were none. The buckets are those of Durations.
 	RetryDelays   *workqueue.Histogram `json:"retry_delays,omitempty"`
 	HoldDurations *workqueue.Histogram `json:"hold_durations,omitempty"`
 
-	// BusiestShare is which part of the calls of the last ten minutes was for one key, the one that was called
-	// most: see Busiest of [Snapshot]. It is zero if there were less than a hundred calls.
+	// BusiestShare is which part of the calls of the last ten minutes was for the key with the most: see Busiest
+	// of [Snapshot]. It is zero if there were less than a hundred calls.
 	BusiestShare float64 `json:"busiest_share,omitempty"`
 
-	// Changes has the times from the first add of a key until a call succeeded or asked for the key again,
-	// with the failed calls and waits in between. A key that is added while it is handled begins the next
-	// change. Keys that are given up, forgotten or removed are not in it. A delay that was asked for before
-	// the key was handled, as by AddAfter, does not count. It is nil if the queue has no metrics or does not
-	// know when its keys were added. The buckets are those of Durations.
+	// Changes has the times from the first add of a key, or the time when it came due, until a call succeeded or
+	// asked for the key again, with the failed calls and waits in between. Keys that are given up, forgotten or
+	// removed are not in it. It is nil if the queue has no metrics or does not know when its keys were added.
+	// The buckets are those of Durations.
 	Changes *workqueue.Histogram `json:"changes"`
 	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or
 	// interrupted, or zero. Keys on hold do not count.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
-	// Listed is how many keys the last successful list of Options.List had, ListedAt when it ended, or zero
-	// before the first, and ListTook how long it took. ListsFailed counts those that failed.
+	// Listed is how many keys the last successful list of Options.List had, ListedAt when it ended, and ListTook
+	// how long it took. ListsFailed counts those that failed.
 	Listed      int           `json:"listed,omitempty"`
 	ListedAt    time.Time     `json:"listed_at,omitzero"`
 	ListTook    time.Duration `json:"list_took_ns,omitempty"`
@@ -107,9 +99,8 @@ type Stats struct {
 }
 
 // Plus returns the sums of the numbers of two pools, but the larger Failing, which pools of one queue share,
-// LongestRunning, OldestUnanswered, BusiestShare and ListTook, and the older ListedAt. Name is that of s or,
-// if s has none, that of t. Ended is set if both pools have ended. So the zero Stats changes nothing but
-// Ended, which it clears. Neither s nor t is changed.
+// LongestRunning, OldestUnanswered, BusiestShare and ListTook, the older ListedAt, the later PausedUntil, and
+// the first name. Ended is set if both pools have ended. Neither s nor t is changed.
 func (s Stats) Plus(t Stats) Stats {
 	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
 	s.Wanted += t.Wanted
@@ -163,8 +154,9 @@ func endOfPauses(s, t Stats) time.Time {
 	return s.PausedUntil
 }
 
-// Stats returns the numbers of the calls. A tracker does not know the workers: Wanted and Living are the
-// running calls, like Busy. Ended reports that the queue is shut down, and no key is left in it or held.
+// Stats returns the numbers of the calls, after asking the queue for its own. A tracker does not know the
+// workers: Wanted and Living are the running calls, like Busy. Ended reports that the queue is shut down, and
+// no key is left in it or on hold.
 func (t *Tracker[T]) Stats() Stats {
 	s, _ := t.stats()
 	return s

@@ -20,9 +20,8 @@ import (
 	"github.com/keyedqueue/workqueue/stablehash"
 )
 
-// Tracker keeps account of the calls of a handler: which are running and for how long, which keys
-// are on hold, which were given up. A [Pool] has one. [NewTracker] is for programs and libraries that
-// have workers of their own:
+// Tracker keeps account of the calls of a handler. A [Pool] has one. [NewTracker] is for programs and
+// libraries that have workers of their own:
 //
 //	call := tracker.Begin(ctx, key)
 //	err := handle(call.Context(), key)
@@ -37,10 +36,8 @@ import (
 //	NextLost               nothing
 //
 // In every case it calls [Tracked.Done] then, which calls the queue's Done, perhaps later: the key may be on
-// hold. All methods may be called from any goroutine.
-//
-// A queue that is not of this project needs foreign.RateLimiting: call it once, and use only what it
-// returns, for the tracker and for the workers.
+// hold. All methods may be called from any goroutine. A queue that is not of this project needs
+// foreign.RateLimiting: call it once, and use only what it returns.
 type Tracker[T comparable] struct {
 	options Options[T]
 	argsErr error        // what makes no sense in the queue and the options
@@ -86,9 +83,9 @@ type Tracker[T comparable] struct {
 }
 
 // NewTracker returns a tracker for the keys of queue. It uses the options that are about calls: Name,
-// MaxRetries, HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger, Clock and, for
-// the buckets of histograms, MetricsProvider. That does not discover the tracker: see [Tracker.Inspector].
-// NewTracker panics if an option makes no sense, or queue is nil or a nil pointer.
+// MaxRetries, RetryFor, HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger, Clock
+// and, for the buckets of histograms, MetricsProvider, which does not discover the tracker. It panics if an
+// option makes no sense, or queue is nil or not of this project.
 func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := newTracker(notNilPointer(queue), options)
 	if t.argsErr != nil {
@@ -143,10 +140,9 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
-// [Tracked.Context], is made from ctx. A key may be in one call at a time. Over a [leasing.Leaser], such
-// as a queue in Redis, that context may have ended already although ctx has not: the lease was lost, and
-// another process may have got the key. So test it before the handler is called. End then ignores what it is
-// given, counts nothing, and returns NextLost with the context's cause.
+// [Tracked.Context], is made from ctx. Over a [leasing.Leaser] it may have ended already although ctx has not:
+// the lease was lost, and another process may have the key. So test it before the handler is called. End then
+// ignores what it is given, counts nothing, and returns NextLost with the context's cause.
 func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	h := workqueue.HandOut[T]{Key: key, Failures: t.queue.Failures(key), AddedAt: t.queue.AddedAt(key)}
 	if t.priorities != nil {
@@ -195,8 +191,7 @@ func (c *Tracked[T]) End(err error) Result[T] {
 func (c *Tracked[T]) Held() bool { return c.hold != nil }
 
 // Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
-// That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends: by a
-// release, at its limit, by [Tracker.Release] or [Tracker.EndHolds], or as the package comment says.
+// That is called once: at once or, if the key is put on hold, when the hold ends, on any goroutine.
 func (c *Tracked[T]) Done(done func()) { c.doneOrHold(func(T) { done() }) }
 
 // start makes c one of the running calls. From here on others see it.
@@ -235,7 +230,7 @@ func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
-// there is one. What the handler returns then decides as always: an error is a failure. Cancel does not wait.
+// there is one. An error that the handler then returns is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
 	t.mu.Lock()
 	c := t.findRunningLocked(key)
@@ -249,8 +244,7 @@ func (t *Tracker[T]) Cancel(key T) bool {
 	return c != nil
 }
 
-// Forget makes the queue and the tracker forget that key has failed or was given up: for a program that
-// removes a key, or handles it, by itself.
+// Forget makes the queue and the tracker forget that key has failed or was given up.
 func (t *Tracker[T]) Forget(key T) {
 	if t.queue != nil { // New takes any queue, and Run may refuse it.
 		t.queue.Forget(key)

@@ -278,6 +278,52 @@ func TestRemovedChanges(t *testing.T) {
 	})
 }
 
+// A record ends ten minutes after the key was to come again. If the key comes earlier, even so late, its change
+// continues; later it begins when the key was due. So it is with the row of a key that comes at once.
+func TestRecordsEnd(t *testing.T) {
+	const delay, life = 20 * time.Minute, 10 * time.Minute
+	for name, c := range map[string]struct {
+		late    time.Duration
+		changes float64 // seconds
+	}{
+		"in time":  {0, (delay).Seconds()},
+		"late":     {life - time.Second, (delay + life - time.Second).Seconds()},
+		"too late": {life + time.Second, (life + time.Second).Seconds()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
+				b := worker.NewTracker(q, options{})
+				q.Add("a")
+				q.Get()
+				b.Begin(t.Context(), "a").End(worker.RetryAfter(errBroken, delay))
+				q.Done("a")
+				time.Sleep(delay + c.late)
+				if age := b.Stats().OldestUnanswered; age.Seconds() != c.changes {
+					t.Errorf("before the call: %v", age)
+				}
+				q.Get()
+				b.Begin(t.Context(), "a").End(nil)
+				q.Done("a")
+				wantChanges(t, "at the end", b.Stats(), 1, c.changes)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		b := worker.NewTracker(q, options{})
+		for range 6 {
+			b.Begin(t.Context(), "a").End(worker.ErrAdded)
+		}
+		time.Sleep(life - time.Second)
+		before := b.Stats().Looping
+		time.Sleep(2 * time.Second)
+		if after := b.Stats().Looping; before != 1 || after != 0 {
+			t.Errorf("%d keys loop, and after ten minutes %d", before, after)
+		}
+	})
+}
+
 // Forget ends the change of a key that was only interrupted, too.
 func TestForgottenChangeOfInterruptedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,16 +12,13 @@ import (
 //		http.Error(w, err.Error(), http.StatusInternalServerError)
 //	}
 //
-// A pool is wedged in two cases. All its workers have been in calls for longer than limit, while a key is
-// queued that could be handled: then the error names the key of the longest call. Or Options.Ready has not
-// returned for longer than limit. So limit must be longer than the longest call that is in order.
+// A pool is wedged if all its workers have been in calls for longer than limit, while a key is queued that
+// could be handled: then the error names the key of the longest call. It is also wedged if Options.Ready has
+// not returned for longer than limit. So limit must be longer than any call that is in order.
 //
-// It is nil as long as a worker is free or a call ends now and then; while nothing is queued, or all that is
-// queued is kept back by a limit of a group or a pause; for keys that wait for their time, and those on hold,
-// which need no worker; with StartLimit, which keeps workers free; before Run, in a pause of the pool and
-// after [Pool.SetWorkers] with 0; and once the pool is to end, which Options bound.
-//
-// Wedged does not block. It asks the queue for its Stats, and no server.
+// It is nil while a worker is free or a call ends now and then, while nothing could be handed out (keys wait
+// for their time, are on hold, or a group's limit or a pause keeps them back), before Run, in a pause of the
+// pool, and once the pool is to end. Wedged does not block. It asks the queue for its Stats, and no server.
 func (p *Pool[T]) Wedged(limit time.Duration) error {
 	now := p.options.Clock.Now()
 	p.mu.Lock()
@@ -42,9 +39,9 @@ func (p *Pool[T]) Wedged(limit time.Duration) error {
 	return p.tracker.wedged(now, limit, workers)
 }
 
-// Wedged is [Pool.Wedged] for calls whose workers the tracker does not know. It takes the largest number of
-// calls that have run at once for the number of workers, and asks in addition that a key has been queued for
-// longer than limit. So it needs a queue with metrics: for others it returns nil.
+// Wedged is [Pool.Wedged] for workers that the tracker does not know: it takes the largest number of calls
+// that have run at once for their number, and also demands that a key has been queued for longer than limit.
+// For a queue without metrics it returns nil.
 func (t *Tracker[T]) Wedged(limit time.Duration) error {
 	t.mu.Lock()
 	workers := t.mu.mostRunning
