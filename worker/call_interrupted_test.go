@@ -163,8 +163,8 @@ func (q *lastAnswer) Next(ctx context.Context) (workqueue.HandOut[string], error
 	return h, err
 }
 
-// The Done of a hold queues a key after the last worker has heard that the queue is empty, and before it looks
-// for holds. The worker must ask again.
+// The Done of a hold queues a key after the last worker has heard that the queue is empty, and before it
+// looks for holds. The worker must ask again.
 func TestDoneOfAHoldAfterTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var release func()

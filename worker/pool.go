@@ -282,8 +282,8 @@ func (p *Pool[T]) mayStartLocked() bool {
 
 // SetWorkers changes how many handlers run at once, also before Run. Surplus workers end at once if they have
 // no key, and otherwise when their handlers have returned. They may still start a key that they were getting.
-// With 0 the pool pauses: Run does not return, even if somebody else shuts the queue down. SetWorkers does not
-// wait. It returns an error if n is negative, and does nothing once Run has returned.
+// With 0 the pool pauses: Run does not return, even if somebody else shuts the queue down. SetWorkers does
+// not wait. It returns an error if n is negative, and does nothing once Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)

@@ -168,8 +168,8 @@ func TestEndOfAPausedPool(t *testing.T) {
 	}
 }
 
-// When somebody else has shut the queue down, a pool that is paused does not end: the key that was added while
-// it was handled still waits for a worker, also if another one has found the queue empty before.
+// When somebody else has shut the queue down, a pool that is paused does not end: the key that was added
+// while it was handled still waits for a worker, also if another one has found the queue empty before.
 func TestPauseAfterTheShutDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var g gauge

@@ -10,17 +10,18 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// This file has what a tracker knows of a key between calls: that it came at once again and again, which slows
-// it down, and how long users have been waiting for it. (The queue knows how often a key has failed.)
+// This file has what a tracker knows of a key between calls: that it came at once again and again, which
+// slows it down, and how long users have been waiting for it. (The queue knows how often a key has failed.)
 //
-// A change of a key begins when the key is added or comes due. Later adds belong to it until the key is handed
-// out; an add during the call begins the key's next change. It ends with the first call that answers it: that
-// returns nil or asks for the key again. After a failure or an interruption it continues, in the key's record.
-// It ends unanswered, and is not counted, if the key is given up, forgotten, or removed from the queue.
+// A change of a key begins when the key is added or comes due. Later adds belong to it until the key is
+// handed out; an add during the call begins the key's next change. It ends with the first call that answers
+// it: that returns nil or asks for the key again. After a failure or an interruption it continues, in the
+// key's record. It ends unanswered, and is not counted, if the key is given up, forgotten, or removed from
+// the queue.
 
-// record is what is known of a key whose last call was no answer, or wanted the key at once. A key at rest has
-// none. Others may deal with the key: another process handles it, or an operator removes it. So a record also
-// ends by itself, recordLife after the time when the key was to come again.
+// record is what is known of a key whose last call was no answer, or wanted the key at once. A key at rest
+// has none. Others may deal with the key: another process handles it, or an operator removes it. So a record
+// also ends by itself, recordLife after the time when the key was to come again.
 type record struct {
 	atOnce      int       // calls in a row that wanted the key at once: see Call.AtOnce
 	changeSince time.Time // when the change began that no call has answered; zero without one

@@ -33,8 +33,8 @@ const (
 )
 
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It may be
-// called any number of times, also before Run: the strictest Drain wins, and the time to finish does not begin
-// anew. With KeepQueue, All means Running. Stop(All) lets Options.Ready return first.
+// called any number of times, also before Run: the strictest Drain wins, and the time to finish does not
+// begin anew. With KeepQueue, All means Running. Stop(All) lets Options.Ready return first.
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
 	case drain == Nothing:

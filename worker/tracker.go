@@ -140,9 +140,9 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
-// [Tracked.Context], is made from ctx. Over a [leasing.Leaser] it may have ended already although ctx has not:
-// the lease was lost, and another process may have the key. So test it before the handler is called. End then
-// ignores what it is given, counts nothing, and returns NextLost with the context's cause.
+// [Tracked.Context], is made from ctx. Over a [leasing.Leaser] it may have ended already although ctx has
+// not: the lease was lost, and another process may have the key. So test it before the handler is called. End
+// then ignores what it is given, counts nothing, and returns NextLost with the context's cause.
 func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	h := workqueue.HandOut[T]{Key: key, Failures: t.queue.Failures(key), AddedAt: t.queue.AddedAt(key)}
 	if t.priorities != nil {

@@ -278,8 +278,8 @@ func TestRemovedChanges(t *testing.T) {
 	})
 }
 
-// A record ends ten minutes after the key was to come again. If the key comes earlier, even so late, its change
-// continues; later it begins when the key was due. So it is with the row of a key that comes at once.
+// A record ends ten minutes after the key was to come again. If the key comes earlier, even so late, its
+// change continues; later it begins when the key was due. So it is with the row of a key that comes at once.
 func TestRecordsEnd(t *testing.T) {
 	const delay, life = 20 * time.Minute, 10 * time.Minute
 	for name, c := range map[string]struct {
