@@ -56,8 +56,8 @@
 // workqueue_pool_oldest_change_age_seconds for what has not succeeded yet; workqueue_pool_held_keys,
 // workqueue_pool_held_to_limit_total and workqueue_pool_hold_duration_seconds, of requests on hold;
 // workqueue_pool_retry_delay_seconds; workqueue_pool_busiest_key_share; workqueue_pool_looping_keys, of
-// requests that interrupt themselves; and workqueue_pool_given_up_keys. Config.MetricsProvider replaces them; a
-// provider of workqueue.SetProvider does not.
+// requests that interrupt themselves; and workqueue_pool_given_up_keys. Config.MetricsProvider replaces them;
+// a provider of workqueue.SetProvider does not.
 package controllerruntime
 
 import (
