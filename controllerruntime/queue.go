@@ -12,8 +12,8 @@
 //
 // # Failures
 //
-// controller-runtime's own queue doubles the delay with each call that fails, even one that events
-// have brought. This one counts a failure once for each delay that was served, whichever limiter the
+// controller-runtime's own queue doubles the delay with each failed call, even if events
+// brought the key. This one counts a failure once for each delay that was served, whichever limiter the
 // controller has: an object that is broken for ten seconds, with an event every 50 ms, is reconciled a
 // fraction of a second after its repair. [NewRateLimiter] does so for controllers that keep
 // controller-runtime's queue.
@@ -41,7 +41,7 @@
 //     has that of its first add.
 //   - Both count the keys of up to 25 priorities separately. When a 26th comes, controller-runtime counts
 //     every key as exceeded_cardinality_limit, and never changes the 25 counts again. Here the
-//     25 go on counting, and only keys of further priorities count as exceeded_cardinality_limit.
+//     25 continue to count, and only keys of further priorities count as exceeded_cardinality_limit.
 //   - ShutDown may be called more than once. It drops what is queued, so nothing stays counted.
 //     ShutDownWithDrain waits until nothing is queued and nothing is being processed; controller-runtime does
 //     not call it.

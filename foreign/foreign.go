@@ -1,6 +1,6 @@
 // Package foreign lets programs use what this project has for its own queues, such as package worker, over
-// any other queue with client-go's interface: client-go's own, controller-runtime's, or one that a program
-// has written.
+// any other queue with client-go's interface: client-go's own, controller-runtime's, or a queue of a
+// program itself.
 //
 // Client-go's methods do not say everything that this project's queues know, so such a queue cannot do the
 // following:

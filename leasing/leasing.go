@@ -15,7 +15,7 @@ import (
 // another replica may have the key: see [Leaser].
 var ErrLost = errors.New("leasing: the lease is lost")
 
-// Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker
+// Leaser is a queue that hands out keys for a limited time, as a queue of many processes does. A worker
 // that got a key from it calls Lease before it handles the key, and passes the returned context to the
 // handler. That context is derived from ctx and ends, with a cause, when another worker may have got the key.
 // The worker calls the returned function after the handler has returned, and Done as always. Lease does not

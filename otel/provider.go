@@ -6,7 +6,7 @@
 //	_, err = p.Register(meters.Meter("github.com/keyedqueue/workqueue/otel"))    // all others
 //	workqueue.SetProvider(p)
 //
-// where metric is go.opentelemetry.io/otel/sdk/metric. From then on every queue and every pool with a name
+// where metric is go.opentelemetry.io/otel/sdk/metric. Afterwards every queue and every pool with a name
 // has the metrics of package prom, with the attribute name. Their names follow OpenTelemetry's conventions.
 // Prometheus, if they are sent there, translates these names into those of package prom: workqueue.adds
 // becomes workqueue_adds_total, and workqueue.queue_duration, in seconds, workqueue_queue_duration_seconds.

@@ -75,7 +75,7 @@ type request struct {
 	// AddAfter, AddRateLimited and Fail have it.
 	keepPriority bool
 	// isFailure: the worker that holds the key has failed, and this is counted. A rate-limited add of a key that
-	// a worker got while the limiter was asked is none.
+	// a worker got while the limiter was asked is no failure.
 	isFailure bool
 }
 

@@ -48,8 +48,7 @@
 //
 // An event brings a failing key at once, since it may be the repair. If the key fails again before its delay
 // has passed, that is the same failure: the limiter is not asked, and the key comes when it was to come. So
-// events do not prolong its delay. The delay is the one that is served, unless another add brings the key
-// earlier: the limiter's, or what After, AtLeast and MaxDelay make of it.
+// events do not prolong its delay. The delay is the limiter's, or what After, AtLeast and MaxDelay make of it.
 //
 // Keys of a group come in any order after a failure, because the failed one waits. A handler that needs them
 // in order makes the group the key, and works off what there is to do for it, in order, until something
@@ -70,7 +69,7 @@
 //
 // With [Config].Group the keys of equal priority are served like people at one counter who come from several
 // families. The families stand in a ring. The counter serves as many people of a family as its Weight says,
-// in the order in which they came, and goes on to the next family. A family that comes anew stands behind the
+// in the order in which they came, and moves on to the next family. A family that comes anew stands behind the
 // last one of the ring. So a family of a million delays another one's first member by one turn, not by a
 // million. Each priority has a ring of its own, and groups do not share turns across priorities.
 //
@@ -105,7 +104,7 @@
 // No call holds the lock for more than a few thousand keys, a few milliseconds at a million: longer calls
 // give it back in between.
 //
-// Once warm, no call for a single key allocates, except AddedAgain, adds with a Cause, and one that starts
+// Once warm, no call for a single key allocates, except AddedAgain, adds with a Cause, and an add that starts
 // the queue's only goroutine and timer, which it has while a key waits. Adds of many keys, batches, snapshots
 // and ShutDown allocate slices of keys, and Stats the numbers of the priorities. After a burst the memory
 // goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package workqueue. A

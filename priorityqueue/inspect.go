@@ -32,8 +32,8 @@ func (q *Queue[T]) PriorityOf(key T) (priority int) {
 //
 // Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one
 // with groups, keys of blocked groups come last, and those of one priority take turns regardless of weights
-// or, with Aging, come by age. A key of Processing that is also to come again at a time is among Waiting,
-// too. A queue without metrics does not know who has been held for longest: it looks through its keys, a few
+// or, with Aging, come by age. A key of Processing that is also due at a time is among Waiting as well.
+// A queue without metrics does not know who has been held for longest: it looks through its keys, a few
 // hundred under one lock, until it has found limit held ones or all. The limiter is asked without the lock.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)

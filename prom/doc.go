@@ -3,7 +3,7 @@
 //
 //	workqueue.SetProvider(prom.NewProvider(prometheus.DefaultRegisterer, prom.Options{}))
 //
-// From then on every queue that is made with a name has these metrics, all with the label name. The first
+// Every queue that is made later with a name has these metrics, all with the label name. The first
 // seven are those of Kubernetes.
 //
 //	workqueue_depth                              gauge      keys that need processing

@@ -22,7 +22,7 @@ import (
 //
 // The help and the label names of a metric must be those of the others. (Join finds out how Kubernetes marks
 // the metric's stability, as in "[BETA] Current depth of workqueue".) It returns an error if a metric is
-// registered that differs. One that is registered later and differs hides ours of that name, because the
+// registered that differs. A metric that is registered later and differs hides ours of that name, because the
 // registry would refuse to serve any metric.
 //
 // It would also refuse if one of our queues had the name of another queue. Ours is then exported as "NAME

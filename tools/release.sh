@@ -111,7 +111,7 @@ for tag in "${tags[@]}"; do
 	git tag --force --annotate --message "$path $tag" "$tag" >/dev/null
 done
 
-# The third: the directives are back, for those who go on.
+# The third: the directives are back, for further work.
 git checkout --quiet "$release" -- .
 git commit --quiet --allow-empty --message "After $names: modules build from the checkout"
 git checkout --quiet -B "$branch"

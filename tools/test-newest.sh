@@ -4,7 +4,7 @@
 #
 #	bash tools/test-newest.sh . otel    # the directories of the modules
 #
-# The go.mod that changes is a copy. Beside it the go command keeps a go.sum, too.
+# The go.mod that changes is a copy. Beside it the go command also keeps a go.sum.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export GOWORK=off

@@ -27,7 +27,7 @@ type Backoff struct {
 	// Duration is the first delay. Step stores the one to come here. Negative counts as zero.
 	Duration time.Duration
 
-	// Factor multiplies the delay at each step. One that is zero, negative or not a number leaves the delay as
+	// Factor multiplies the delay at each step. Zero, a negative number and NaN leave the delay as
 	// it is, because a wrong factor should not make a busy loop. Between 0 and 1 the delays shrink.
 	Factor float64
 
@@ -42,7 +42,7 @@ type Backoff struct {
 
 	// Cap is an upper bound for the growing delay; none unless positive. The step that would exceed it sets
 	// Duration to Cap and Steps to zero. For Step that means Cap from there; for ExponentialBackoff, that the
-	// tries are used up (kubernetes/kubernetes#131122). To go on at Cap for as long as it takes, use
+	// tries are used up (kubernetes/kubernetes#131122). To continue at Cap for as long as it takes, use
 	// DelayFunc().Until. The first delay is Duration, even if that is above Cap.
 	Cap time.Duration
 }
@@ -144,7 +144,7 @@ func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
 //
 // The tries are also used up when the delay would grow above backoff.Cap, after the pause in which that
 // happens. So no pause ever lasts Cap, and the function waits for the last pause although no try follows it
-// (google/go-containerregistry#1823): callers have chosen their Steps by that. Use DelayFunc().Until to go on
+// (google/go-containerregistry#1823): callers have chosen their Steps by that. Use DelayFunc().Until to continue
 // at Cap.
 //
 // It does not call condition if Steps is not positive, or once ctx has ended. It blocks, and waits in real

@@ -41,7 +41,7 @@
 //   - Where a loop is stopped by a value that was sent on the channel of [ContextForChannel], it returns
 //     context.Canceled. Apimachinery returns nil, as if the condition had been true.
 //   - Nothing is deprecated. Apimachinery recommends DelayWithReset instead of its exponential manager, but
-//     DelayWithReset goes back to the first delay also while failures go on.
+//     DelayWithReset goes back to the first delay also while failures continue.
 //
 // Otherwise the delays for the same Duration, Factor, Jitter, Steps and Cap are those of apimachinery to the
 // nanosecond, apart from random jitter.

@@ -21,8 +21,8 @@ func Interrupted(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// ErrorInterrupted returns an error that has the text of cause, wraps it, and is one that [Interrupted]
-// recognizes. It returns a cause that is itself a result of ErrorInterrupted. Without a cause the error says
+// ErrorInterrupted returns an error that has the text of cause, wraps it, and makes [Interrupted]
+// return true. It returns a cause that is itself a result of ErrorInterrupted. Without a cause the error says
 // that a wait timed out.
 func ErrorInterrupted(cause error) error {
 	if already, ok := cause.(interruption); ok {

@@ -30,7 +30,7 @@ var RealTimer = clock.RealClock{}.NewTimer
 
 // startedTimer makes a Timer of clock.Timers.
 type startedTimer struct {
-	// start returns a timer that has begun an interval: the one that it is given, which may be nil, or another.
+	// start returns a timer that has begun an interval: its argument, which may be nil, or a new one.
 	start func(clock.Timer) clock.Timer
 	timer clock.Timer // nil: not started
 }

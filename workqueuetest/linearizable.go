@@ -31,7 +31,7 @@ var linearizableCases = []testCase{
 // fifoCall is a call that took effect.
 type fifoCall struct{ method, key string }
 
-// Results of Get, beside keys. One that gave up had no effect.
+// Results of Get, beside keys. A Get that gave up had no effect.
 const (
 	shutDown = "shutdown"
 	gaveUp   = "gave up"

@@ -281,7 +281,7 @@ func (m modelOptions) draw(t *rapid.T) []string {
 	return steps
 }
 
-// tryModel draws scripts, and lets rapid shrink one that fails.
+// tryModel draws scripts, and lets rapid shrink a failing one.
 func (r *run) tryModel(m modelOptions) {
 	q := r.queue(Config[string]{})
 	_, m.delays = q.(delaying)

@@ -197,7 +197,7 @@ func (r *run) Errorf(format string, args ...any) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	const most = 10 // of a loop that goes on
+	const most = 10 // of an endless loop
 	if len(r.mu.failures) < most {
 		r.mu.failures = append(r.mu.failures, failure)
 	}

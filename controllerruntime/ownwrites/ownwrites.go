@@ -59,7 +59,7 @@ type Cache struct {
 	mu      struct {
 		sync.Mutex
 		waits map[types.NamespacedName][]*wait
-		order list.List // of *wait, the one that began first at the front
+		order list.List // of *wait, the oldest at the front
 		// gone has the last objects that were deleted. It distinguishes a deleted object from one that the cache
 		// does not show yet.
 		gone     [64]types.UID

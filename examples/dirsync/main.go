@@ -236,8 +236,8 @@ func look(dir tree, key string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// alive returns an error that ends the program if a directory's name does not lead to it any more: one that
-// was deleted, or a disk that was unmounted, looks empty, and DEST would be emptied.
+// alive returns an error that ends the program if a directory's name does not lead to it any more: a deleted
+// directory, or an unmounted disk, looks empty, and DEST would be emptied.
 func (s *syncer) alive() error {
 	for _, dir := range []tree{s.src, s.dst} {
 		then, err1 := dir.Stat(".")

@@ -32,7 +32,7 @@ type reporter struct {
 type history struct {
 	uid types.UID
 	// counts are the containers' counters when they were last seen. What a counter has when it is first
-	// seen is from before, and one that has fallen starts afresh.
+	// seen is from before, and a counter that has fallen starts afresh.
 	counts map[string]int32
 	// restarts are those that were seen within the time that counts, oldest first.
 	restarts []restart
@@ -62,7 +62,7 @@ func (r *reporter) look(ctx context.Context, key cache.ObjectName) error {
 	}
 	h := r.history(key)
 	if h.uid != pod.UID || h.counts == nil {
-		// Another Pod of the same name, or one that we have never seen.
+		// A new Pod, or another Pod of the same name.
 		*h = history{uid: pod.UID, counts: make(map[string]int32)}
 	}
 	n := h.see(containersOf(pod), time.Now(), r.options.within)

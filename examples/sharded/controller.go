@@ -150,7 +150,7 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 	if m.Annotations[checksumAnnotation] == sum {
 		return nil
 	}
-	// A process that was stopped, for example with its machine, may go on here after another replica has got the
+	// A process that was stopped, for example with its machine, may continue here after another replica has got the
 	// slot. That one has a greater fence. Until it has written that, the update below still conflicts, if the
 	// cache is old.
 	fence, _ := sharding.Fence(ctx)

@@ -217,7 +217,7 @@ func (c *cluster) handle(ctx context.Context, r *replica, i int) error {
 	return nil
 }
 
-// change changes a site. Every replica hears of it, and only the one that holds its slot keeps the key.
+// change changes a site. Every replica hears of it, and only the holder of its slot keeps the key.
 func (c *cluster) change(i int) {
 	c.sites[i].changed.Add(1)
 	for _, r := range c.running() {

@@ -122,8 +122,8 @@ type Call struct {
 	Delay func(asked time.Duration) time.Duration
 }
 
-// Fail applies the rule to a failure of key, which a worker holds. Only if it is a new one that is retried,
-// Fail asks the limiter, without a lock.
+// Fail applies the rule to a failure of key, which a worker holds. It asks the limiter, without a lock,
+// only about a new failure that is retried.
 func (c *Counts[T]) Fail(key T, f Failure, call Call, limiter Limiter[T]) Retry {
 	c.sweep()
 	err, h := textOf(f.Err), keytable.HashOf(key)
@@ -218,7 +218,7 @@ func (c *Counts[T]) expired() []T {
 	return c.keys.ExpiredLocked(maxSwept)
 }
 
-// settle drops an expired key, or keeps it for another hour. One that has failed again has not expired.
+// settle drops an expired key, or keeps it for another hour. A key that has failed again has not expired.
 func (c *Counts[T]) settle(key T, inQueue bool) {
 	h := keytable.HashOf(key)
 	c.keys.Mu.Lock()

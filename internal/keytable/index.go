@@ -84,7 +84,7 @@ func (t *Table[K, V]) probe(x *index, h Hash, key K) (Slot, *Entry[K, V]) {
 // half a cache line, and all its bytes are compared at once, so that a look-up has neither a second miss nor
 // a branch that cannot be predicted.
 type bucket struct {
-	// tags has, from the lowest byte up, the tag of the key at each of slots, or zero where there is none;
+	// tags has, from the lowest byte up, the tag of the key at each of slots, or zero in an empty slot;
 	// and in its upper 16 bits how many keys have passed the bucket because it was full. From maxPassed on it
 	// counts neither up nor down any more, because the number is not known.
 	tags  uint64

@@ -152,7 +152,7 @@ func (a *arena[K, V]) growFirst() {
 	grown := make([]Entry[K, V], max(firstSlabLen, 2*n))
 	copy(grown, b.entries)
 	b.entries = grown
-	// As long as the first slab is not full-sized, it is the only one that has a bit in open.
+	// As long as the first slab is not full-sized, no other has a bit in open.
 	a.open[0] = 1
 	if n == 0 {
 		b.live = 1 // None

@@ -22,7 +22,7 @@
 //
 // The leading bits of a key's hash are the number of a bucket, its home. If the home is full, the key lives
 // in the next bucket that has a place, and each bucket that it passed counts it, so that a look-up knows
-// whether to go on. A deletion counts down again and leaves nothing behind, so look-ups stay short however
+// whether to continue. A deletion counts down again and leaves nothing behind, so look-ups stay short however
 // long a table lives. (The counters are those of Meta's F14; the comparison of all tags at once is that of
 // Swiss tables.)
 //

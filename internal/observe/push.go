@@ -81,7 +81,7 @@ func (noop) Dec()            {}
 func (noop) Set(float64)     {}
 func (noop) Observe(float64) {}
 
-// OrNoop returns metric or, if it is nil, one that does nothing.
+// OrNoop returns metric, or a metric that does nothing instead of nil.
 func OrNoop[M any](metric M) M {
 	if any(metric) == nil {
 		return any(noop{}).(M)

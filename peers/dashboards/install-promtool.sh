@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts Debian's promtool into this folder if there is none in PATH, without installing Prometheus.
+# Puts Debian's promtool into this folder if PATH has none, without installing Prometheus.
 set -euo pipefail
 cd "$(dirname "$0")"
 if command -v promtool >/dev/null || [ -x bin/promtool ]; then

@@ -117,7 +117,7 @@ func freePorts(n int) ([]string, error) {
 	return free, nil
 }
 
-// adoptOrphans makes every descendant whose parent ends a child of this process, whatever its process group.
+// adoptOrphans makes every descendant whose parent ends a child of this process, even in a process group of its own.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // killChildren kills all children of this process, and returns how many there were.

@@ -70,7 +70,7 @@ func replica(ctx context.Context, args []string) error {
 	return r.runInformer(ctx)
 }
 
-// queueName is that of the queue in the group, whatever it runs on.
+// queueName is the queue's name in its group, on a real server and on a simulated one.
 const queueName = "configmaps"
 
 type shardedReplica struct {

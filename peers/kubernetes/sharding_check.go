@@ -34,7 +34,7 @@ type hold struct {
 type stopped struct{ from, to time.Duration }
 
 // readLog reads a replica's log. A handler that has not ended has gone on until the process's end. A process
-// that was stopped while it held a key does not know that its time is over, and may go on for a moment
+// that was stopped while it held a key does not know that its time is over, and may run on for a moment
 // afterwards: this part is left out, as documented.
 func readLog(name, path string, end time.Duration, stops []stopped) (*shardingLog, error) {
 	file, err := os.Open(path)
@@ -83,7 +83,7 @@ func readLog(name, path string, end time.Duration, stops []stopped) (*shardingLo
 	l.holds = append(l.holds, hold{end, 0})
 	for i := range l.handlers {
 		for _, s := range stops {
-			// A process that goes on may have decided to begin before it was stopped.
+			// A resumed process may have decided to begin before it was stopped.
 			if h := &l.handlers[i]; h.from <= s.to+overrun && h.to > s.from {
 				h.to = max(h.from, s.from)
 			}

@@ -93,7 +93,7 @@ func (h *history) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// An informer goes on to watch where it was, and does not hear that an object is older again, so each is
+	// An informer continues to watch where it was, and does not hear that an object is older again, so each is
 	// written once more. (After "etcdutl snapshot restore --mark-compacted" it would list all objects.)
 	patch := []byte(`{"metadata":{"annotations":{"restored":"` + before.ResourceVersion + `"}}}`)
 	for _, o := range objects.Items {
@@ -108,7 +108,7 @@ func (h *history) restore(ctx context.Context) error {
 	return nil
 }
 
-// raiseVersion writes until the server's version is past the one that it had. Meanwhile informers see no
+// raiseVersion writes until the server's version is past its earlier one. Meanwhile informers see no
 // change, because they watch from a version that is yet to come; that is so in every controller.
 func (h *history) raiseVersion(ctx context.Context, version string) error {
 	past, err := strconv.Atoi(version)

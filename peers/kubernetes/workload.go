@@ -172,7 +172,7 @@ func (k *kubelet) run(ctx context.Context) error {
 	}
 	k.factory.StartWithContext(ctx)
 	defer k.factory.Shutdown()
-	// What fails is retried. What is left undone when ctx ends does not matter: the cluster ends, too.
+	// What fails is retried. What is left undone when ctx ends does not matter: the cluster also ends.
 	return worker.New(queue, handle, worker.Options[cache.ObjectName]{
 		Workers: writers, Logger: slog.New(slog.DiscardHandler), DrainTimeout: time.Second,
 	}).Run(ctx)

@@ -78,7 +78,7 @@ func include(all []string, s string) []string {
 	return append(all, s)
 }
 
-// median returns the median of all rounds, NaN if there is none.
+// median returns the median of all rounds, NaN without rounds.
 func (r *results) median(c cell) float64 { return r.quantile(c, 0.5) }
 
 func (r *results) quantile(c cell, part float64) float64 {
