@@ -342,7 +342,7 @@ func TestAddCauseToAnyQueue(t *testing.T) {
 		if key != "a" || got.String() != want || got.IsZero() != (want == "") {
 			t.Errorf("%T: the causes of %s are %q, want %q", q, key, got, want)
 		}
-		workqueue.AddCause(q, "a", because("again")) // While it is held: it comes again.
+		workqueue.AddCause(q, "a", because("again")) // While it is held: it is queued again.
 		q.Done(key)
 		if n := q.Len(); n != 1 {
 			t.Errorf("%T: %d keys after Done", q, n)

@@ -166,7 +166,7 @@ func TestShutDownLogsDroppedKeys(t *testing.T) {
 	})
 }
 
-// A queue that is given in the config is the one that the keys go to.
+// Keys go to the queue in the config.
 func TestDelayingQueueOnGivenQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below := workqueue.NewTyped[string]()

@@ -73,7 +73,7 @@ func ExampleNewTyped() {
 	// default/db
 }
 
-// A key that is added while a worker holds it is not handed to a second worker. It comes again when
+// A key that is added while a worker holds it is not handed to a second worker. It is queued again when
 // the first one is done.
 func ExampleTyped_Done() {
 	queue := workqueue.NewTyped[string]()
@@ -171,7 +171,7 @@ func ExampleTypedBucketRateLimiter() {
 	// 0s 0s true
 }
 
-// The longer of two delays counts: one that grows with the failures of a key, and one that keeps all
+// The longer of two delays counts: the first grows with the failures of a key, the second keeps all
 // keys together from coming too often.
 func ExampleNewTypedMaxOfRateLimiter() {
 	limiter := workqueue.NewTypedMaxOfRateLimiter(
@@ -302,7 +302,7 @@ func ExampleAddCause() {
 	// default/web because of: Deployment default/web has generation 2; Secret default/db changed
 }
 
-// In main, before the first queue is made: from then on each queue with a name has metrics.
+// In main, before the first queue is made: each queue with a name then has metrics.
 func ExampleSetProvider() {
 	var provider workqueue.MetricsProvider // prom.NewProvider(prometheus.DefaultRegisterer, prom.Options{})
 	workqueue.SetProvider(provider)

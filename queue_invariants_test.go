@@ -166,7 +166,7 @@ func WithoutProvider(f func()) {
 }
 
 // FreeLock reports whether the lock of the FIFO in q is free, and unlocks it if it is not, so that a test
-// can go on to its end.
+// can run to its end.
 func FreeLock[T comparable](q TypedInterface[T]) bool {
 	switch q := q.(type) {
 	case *rateLimitingType[T]:

@@ -518,7 +518,7 @@ func aside(f func()) {
 
 // A worker whose goroutine ends without Done, by runtime.Goexit or a panic that is recovered, or never
 // comes back, takes its key with it and nothing else: no one else gets the key, an Add of it is kept, other
-// keys go on, a drain waits and can be given up. When Done is called after all, the key comes again.
+// keys continue, a drain waits and can be given up. When Done is called after all, the key is queued again.
 func TestWorkerThatNeverCallsDone(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		q := build(options[string]{})

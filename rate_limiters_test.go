@@ -207,7 +207,7 @@ func TestMaxOfRateLimiter(t *testing.T) {
 	empty := &workqueue.TypedMaxOfRateLimiter[string]{}
 	wantDelays(t, empty, "a", 0, 0)
 	empty.Forget("a")
-	// A delay below zero is none.
+	// A delay below zero is zero.
 	negative := workqueue.NewTypedMaxOfRateLimiter[string](&script{delays: []time.Duration{-5, lowest}})
 	wantDelays(t, negative, "a", 0, 0)
 }
@@ -352,7 +352,7 @@ func hurried(jitter workqueue.Jitter) workqueue.BackoffConfig[int] {
 		Clock: &hurriedClock{}}
 }
 
-// A key that cannot be kept makes every method of a limiter that counts by key panic, whatever else is in it.
+// A key that cannot be kept makes every method of a limiter that counts by key panic.
 func TestLimitersRefuseBadKeys(t *testing.T) {
 	build := map[string]func() workqueue.TypedRateLimiter[any]{
 		"exponential": func() workqueue.TypedRateLimiter[any] {
@@ -434,7 +434,7 @@ func TestSameFailure(t *testing.T) {
 	}
 }
 
-// A key without end, and one that is kept forever, have their delays too.
+// A key that is kept forever has its delays as well, and so has a key that is never to come.
 func TestSameFailureOfKeysThatAreKept(t *testing.T) {
 	c := testkit.NewFakeClock()
 	l := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: second,

@@ -98,7 +98,7 @@ func wantState(t *testing.T, what string, keys []workqueue.KeySnapshot[int],
 	}
 }
 
-// SnapshotKeys yields each key once, whatever happens to others meanwhile. Snapshot lists 512 of each state.
+// SnapshotKeys yields each key once, even if others come and go meanwhile. Snapshot lists 512 of each state.
 // Without metrics there are no times.
 func TestSnapshotKeys(t *testing.T) {
 	const n = 3000
@@ -264,7 +264,7 @@ type timed interface {
 	workqueue.Extended[string]
 }
 
-// A queue with metrics knows when a held key was added, whatever was added since. A delayed key was added
+// A queue with metrics knows when a held key was added, even if it was added since. A delayed key was added
 // when its time came.
 func TestAddedAt(t *testing.T) {
 	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()

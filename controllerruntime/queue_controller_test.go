@@ -167,7 +167,7 @@ func TestPrioritiesOfHandlers(t *testing.T) {
 	})
 }
 
-// A handler that wants its key in an hour gets it then, whatever bounds a debounce of events.
+// A handler that wants its key in an hour gets it then, even with a bounded debounce of events.
 func TestRequeueAfter(t *testing.T) {
 	for _, config := range []priorityqueue.Config[reconcile.Request]{{},
 		{Delay: priorityqueue.Latest, MaxDelay: 5 * time.Second}} {

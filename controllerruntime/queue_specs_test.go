@@ -30,7 +30,7 @@ type spec struct {
 
 func (s *spec) note(format string, args ...any) { s.log = append(s.log, fmt.Sprintf(format, args...)) }
 
-// add waits until controller-runtime's queue has seen the add, too.
+// add waits until controller-runtime's queue has also seen the add.
 func (s *spec) add(key string, priority int, after time.Duration) {
 	s.AddWithOpts(crpriority.AddOpts{Priority: &priority, After: after}, key)
 	synctest.Wait()
@@ -101,7 +101,7 @@ func (s *spec) measure() {
 var specQueues int
 
 // controllerRuntimeMinor returns the minor version of the controller-runtime that the tests run with: go.mod
-// names the lowest one that works, and tools/test-newest.sh runs the tests with the newest.
+// names the lowest version that works, and tools/test-newest.sh runs the tests with the newest.
 var controllerRuntimeMinor = sync.OnceValues(func() (minor int, err error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "sigs.k8s.io/controller-runtime").Output()
 	if err == nil {
@@ -193,18 +193,18 @@ func (s *spec) run(steps string) {
 // What controller-runtime specifies for its queue, with what its metrics count.
 func TestSpecs(t *testing.T) {
 	for name, steps := range map[string]string{
-		"a key":                                       "add a; measure; get; measure; done a; measure",
-		"order":                                       "add a; add b; get; get; measure",
-		"a held key is not handed out":                "add a; get; add a; add b; get; measure",
-		"a key that comes again keeps its place":      "add a; get; add a; add b; get; add c; done a; get; get; measure",
-		"a key is queued once":                        "add a; add a; measure",
-		"Len counts a held key that comes again":      "add a; measure; get; add a; measure; done a; get; measure",
-		"the highest priority counts":                 "add a 1; add a 2; measure; get; measure",
-		"a lower priority does not":                   "add a 2; add a 1; measure; get; measure",
-		"to the front by its priority":                "add a; add b; add c; add c 1; get; measure",
-		"to the end of its priority":                  "add a; add b 1; add a 1; get; get; measure",
-		"the priority of a held key that comes again": "add a 1; get; add a 1; add a 3; measure; done a; get; measure",
-		"the shortest delay counts":                   "add a; delay a 1h; get; measure",
+		"a key":                          "add a; measure; get; measure; done a; measure",
+		"order":                          "add a; add b; get; get; measure",
+		"a held key is not handed out":   "add a; get; add a; add b; get; measure",
+		"a requeued key keeps its place": "add a; get; add a; add b; get; add c; done a; get; get; measure",
+		"a key is queued once":           "add a; add a; measure",
+		"Len counts a held key that is added again": "add a; measure; get; add a; measure; done a; get; measure",
+		"the highest priority counts":               "add a 1; add a 2; measure; get; measure",
+		"a lower priority does not":                 "add a 2; add a 1; measure; get; measure",
+		"to the front by its priority":              "add a; add b; add c; add c 1; get; measure",
+		"to the end of its priority":                "add a; add b 1; add a 1; get; get; measure",
+		"the priority of a held key that is added":  "add a 1; get; add a 1; add a 3; measure; done a; get; measure",
+		"the shortest delay counts":                 "add a; delay a 1h; get; measure",
 		"Len does not count delayed keys": "delay a 1m; add b; delay c 1m; add d; measure; sleep 1m; measure; " +
 			"get; get; get; get; measure",
 		"a delayed key is added now":                         "delay a 1h; measure; add a; measure; get; measure",

@@ -173,7 +173,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// After ShutDown nothing but the held keys is counted, every getter returns at once, also one that waits
+// After ShutDown nothing but the held keys is counted, every getter returns at once, even if it already waits
 // because the only group is at its limit, and no drain waits for keys that no worker will get.
 func TestShutDown(t *testing.T) {
 	one := func(string) int { return 1 }
@@ -188,7 +188,7 @@ func TestShutDown(t *testing.T) {
 					clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
 				q.Add("held")
 				q.Get()
-				q.Add("held") // It comes again, but not after ShutDown.
+				q.Add("held") // It would be queued again, but not after ShutDown.
 				returned := make(chan bool, 3)
 				for range 3 {
 					go func() { _, _, shutdown := q.GetWithPriority(); returned <- shutdown }()

@@ -30,7 +30,7 @@ func (s *scene) add(name string) {
 	s.handler.Update(context.Background(), event.UpdateEvent{ObjectOld: object, ObjectNew: object}, s.queue)
 }
 
-// A request on hold comes when it is released or at its limit, and not before, whatever is added. No worker
+// A request on hold comes when it is released or at its limit, and not before, even if it is added. No worker
 // waits. When the manager stops, no request is held any more.
 func TestHoldInManager(t *testing.T) {
 	p := &page{}
@@ -56,7 +56,7 @@ func TestHoldInManager(t *testing.T) {
 				call.Hold("the end", time.Hour)
 				return reconcile.Result{}, nil
 			}
-			s.create(false, "a") // It fails, comes again after a second, and is held.
+			s.create(false, "a") // It fails, is retried after a second, and is held.
 			time.Sleep(5 * time.Second)
 			s.add("a")
 			s.create(false, "b")
@@ -73,7 +73,7 @@ func TestHoldInManager(t *testing.T) {
 			(<-releases)()
 			s.want("a@10s")
 			time.Sleep(time.Minute)
-			s.want("a@20s") // The limit. Then it is held, and does not come again.
+			s.want("a@20s") // The limit. Then it is held forever.
 			if st := p.pool.Stats(); st.Held != 1 || st.HeldToLimit != 1 || s.queue.NumRequeues(requestA) != 0 {
 				t.Errorf("%+v, %d requeues", st, s.queue.NumRequeues(requestA))
 			}

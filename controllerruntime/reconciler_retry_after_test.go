@@ -42,7 +42,7 @@ var notBefore3s = map[string]failsWith{
 	"worker.RetryAfter":        {0, worker.RetryAfter(errNotYet, 3*time.Second), "3s"},
 }
 
-// A failure with a least delay is counted, and the request comes again after the longer of that and the
+// A failure with a least delay is counted, and the request is retried after the longer of that and the
 // limiter's delay. The priority stays, and the page and the controller's log show the delay.
 func TestRetryAfterInManager(t *testing.T) {
 	for name, c := range notBefore3s {
@@ -133,7 +133,7 @@ func TestRetryAfterOfACall(t *testing.T) {
 			t.Errorf("Reconcile() = %v", err)
 		}()
 		if wrapped.Cancel(2) {
-			t.Error("a call goes on whose error has panicked")
+			t.Error("a call whose error has panicked is still running")
 		}
 	})
 }

@@ -35,7 +35,7 @@ func onWrapped(t *testing.T, options controllerruntime.Options[reconcile.Request
 }
 
 // A reconciler that waits with UntilAdded is interrupted by an add that is not quiet. That is no failure and
-// no success: the request comes again at once, its failures are kept, and so is the limiter's delay.
+// no success: the request is retried at once, its failures are kept, and so is the limiter's delay.
 func TestUntilAddedInManager(t *testing.T) {
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
 		func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
@@ -68,7 +68,7 @@ func TestUntilAddedInManager(t *testing.T) {
 			}
 			r.AddCause(requestA, workqueue.Cause{Reason: "generation 2"})
 			time.Sleep(time.Second)
-			s.want("a@20s") // At once. It fails for the third time, and comes again after 4 s.
+			s.want("a@20s") // At once. It fails for the third time, and is retried after 4 s.
 			if n := s.queue.NumRequeues(requestA); n != 3 {
 				t.Errorf("%d failures after the interruption, want 3", n)
 			}
@@ -94,7 +94,7 @@ func TestUntilAddedInManager(t *testing.T) {
 		})
 }
 
-// What was added between Get and the call interrupts, too. Without UntilAdded, an error is a failure.
+// An add between Get and the call also interrupts. Without UntilAdded, an error is a failure.
 func TestAddedBeforeTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var err error
@@ -158,7 +158,7 @@ func TestErrAddedFromElsewhere(t *testing.T) {
 	})
 }
 
-// A request that was removed after it had been interrupted does not come again.
+// A request that was removed after it had been interrupted is not retried.
 func TestRemovedAfterAnInterruption(t *testing.T) {
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
 		func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {

@@ -235,12 +235,12 @@ func ExampleAddOpts_cause() {
 		}
 	}
 	q.Done(key)
-	fmt.Println("comes again because:", q.Causes(key))
+	fmt.Println("queued again because:", q.Causes(key))
 	// Output:
 	// handles default/web because: created
 	// new status does not interrupt
 	// new generation interrupts
-	// comes again because: new status; new generation
+	// queued again because: new status; new generation
 }
 
 // The keys of a tenant that is broken are left alone until it is repaired.

@@ -117,7 +117,7 @@ func TestSnapshotOfGroups(t *testing.T) {
 	})
 }
 
-// Whatever is asked for, Snapshot copies 512 keys of each state. SnapshotKeys has all.
+// Snapshot never copies more than 512 keys of each state. SnapshotKeys has all.
 func TestSnapshotIsBounded(t *testing.T) {
 	const n = 1500
 	for _, config := range []pq.Config[string]{{}, {Name: "q", MetricsProvider: &reader{}}} {
@@ -156,7 +156,7 @@ func TestSnapshotIsBounded(t *testing.T) {
 	}
 }
 
-// SnapshotKey shows a key in each state, and one that is in two.
+// SnapshotKey shows a key in each state, and a key in two.
 func TestSnapshotKey(t *testing.T) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
 	config := pq.Config[string]{Group: byPrefix, Limit: limit(1), RateLimiter: limiter, Name: "q",

@@ -207,7 +207,7 @@ func TestRaiseNeverDelays(t *testing.T) {
 }
 
 // With both it may. But no more than n·W keys come before one that is raised: n keys that, with it, rank no
-// later. So one that outranks all others comes next.
+// later. So a key that outranks all others comes next.
 func TestRaiseInAgingGroups(t *testing.T) {
 	const aging, keys, weights = time.Second, 60, 1 + 2 + 3
 	next, waits := 0, 0

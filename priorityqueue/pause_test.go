@@ -23,7 +23,7 @@ func wantPaused(t *testing.T, q *pq.Queue[string], want string) {
 	}
 }
 
-// Keys of a paused group stay queued, those that are held are finished, and other groups go on.
+// Keys of a paused group stay queued, held keys are finished, and other groups continue.
 func TestPauseGroup(t *testing.T) {
 	for name, c := range map[string]pq.Config[string]{"no limit": {Group: byPrefix, Limit: limit(0)},
 		"limit": {Group: byPrefix, Limit: limit(2)}} {
@@ -135,7 +135,7 @@ func TestPauseGroupForATime(t *testing.T) {
 		time.Sleep(2 * s)
 		wantPaused(t, q, "a")
 
-		// A shutdown ends pauses, and there are none after it.
+		// A shutdown ends pauses, and none begins after it.
 		q.PauseGroup("c", time.Hour)
 		q.Add("c/1")
 		q.ShutDown()

@@ -148,7 +148,7 @@ func TestBetweenTheLocksOfAShutDown(t *testing.T) {
 		}
 		q.Done("held")
 		if n := q.Len(); n != 1 {
-			t.Errorf("%d keys are queued after the Done of one that was to come later, want 1", n)
+			t.Errorf("%d keys are queued after the Done of a key that was to come later, want 1", n)
 		}
 		begin(true)
 		if key, shutdown := q.Get(); !shutdown {
@@ -185,7 +185,7 @@ func TestManyPausedGroupsTakeManyLocks(t *testing.T) {
 }
 
 // A getter that waits for the lock hands out its key when it has it, not when the wait began: otherwise the key
-// could come again before its MinInterval is over.
+// could be handed out before its MinInterval is over.
 func TestIntervalOfAGetThatWaitedForTheLock(t *testing.T) {
 	clock := testkit.NewFakeClock()
 	q := New(Config[string]{Clock: clock, MinInterval: 50 * time.Millisecond})

@@ -30,7 +30,7 @@ type slowQueue struct {
 	pausedGroups map[string]slowPause
 	// ended are the channels of AddedAgain of earlier hand-outs.
 	ended []*slowWait
-	// clockRead is set during a call that has read the clock, for whatever reason.
+	// clockRead is set during a call that has read the clock.
 	clockRead bool
 	down      bool
 	taken     uint64
@@ -56,7 +56,7 @@ type slowKey struct {
 	seq      int           // among the ready, or the waiting
 	since    time.Duration // ready
 	due      time.Duration
-	asked    time.Duration // due, whatever the interval
+	asked    time.Duration // due, without regard to the interval
 	added    time.Duration
 	dated    bool
 	byEvent  bool // added is when the first event was
@@ -115,7 +115,7 @@ func (m *slowQueue) floor(key int) time.Duration {
 }
 
 // sorted returns the keys of a state, those that came first before the others. Keys that are held, and are
-// not to come again before their time, wait as well.
+// not to be queued before their time, wait as well.
 func (m *slowQueue) sorted(state workqueue.KeyState) []*slowKey {
 	var all []*slowKey
 	for _, k := range m.keys {
@@ -150,7 +150,7 @@ func (m *slowQueue) place(k *slowKey, level int, now time.Duration) {
 	k.level, k.seq, k.since = level, m.seq, m.lastReady
 }
 
-// comeAgain makes k, which a worker holds, come again at once.
+// comeAgain makes k, which a worker holds, be queued at its Done.
 func (m *slowQueue) comeAgain(k *slowKey, now time.Duration) {
 	m.stats.Adds++
 	k.timed, k.backoff = false, false

@@ -208,7 +208,7 @@ func someCall(q *pq.Queue[int], key int, removes bool) {
 }
 
 // A getter is cancelled, and a key removed, at the moment at which a key arrives. Either it has the key, or
-// another getter gets it: one that already sleeps, and would sleep forever if the wake-up were lost.
+// another getter gets it, which already sleeps, and would sleep forever if the wake-up were lost.
 func TestStressCancel(t *testing.T) {
 	everyConfigStressed(t, func(t *testing.T, config pq.Config[int]) {
 		q := pq.New(config)

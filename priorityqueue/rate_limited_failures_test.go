@@ -13,7 +13,7 @@ import (
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// A loop that always fails counts each of its failures, whatever makes the delay shorter or longer than the
+// A loop that always fails counts each of its failures, even if the delay becomes shorter or longer than the
 // limiter's, and each time the key comes after the delay that was counted.
 func TestEachServedDelayIsAFailure(t *testing.T) {
 	const s = time.Second

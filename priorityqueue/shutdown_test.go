@@ -116,7 +116,7 @@ func TestShutDownNow(t *testing.T) {
 			}
 		})
 	}
-	// Keys that come again do not, wherever they have their place.
+	// Held keys that were added are not queued any more, in any place.
 	for _, place := range []bool{false, true} {
 		script(t, pq.Config[string]{PlaceOfAdd: place}, func(t *testing.T, q *pq.Queue[string]) {
 			q.Add("a")
@@ -179,7 +179,7 @@ func TestIntervalsEndWithAShutDown(t *testing.T) {
 					})
 					drain.MustBlock(t, "drain")
 					if st := q.Stats(); st.Queued != 2 || st.Again != 1 || st.Waiting != 0 || st.Dropped != 2 {
-						t.Errorf("%s: Stats() = %+v, want two queued keys, one to come again, and two dropped", down, st)
+						t.Errorf("%s: Stats() = %+v, want two queued keys, one added while held, two dropped", down, st)
 					}
 					hold(t, q, "done soon")
 					q.Done("held")

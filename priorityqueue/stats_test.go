@@ -52,7 +52,7 @@ func TestStats(t *testing.T) {
 		if st := q.Stats(); !reflect.DeepEqual(st, want) || r.name != "q" || !reflect.DeepEqual(r.stats(), st) {
 			t.Errorf("Stats() = %+v, want %+v", st, want)
 		}
-		q.Done("b") // comes again: its latency runs from the add a second ago
+		q.Done("b") // is queued again: its latency runs from the add a second ago
 		q.Remove("a")
 		if st := q.Stats(); st.OldestQueued != seconds(1.5) || st.WorkDuration.Sum != 1 ||
 			st.LongestRunning != time.Second {
@@ -98,7 +98,7 @@ func TestGlobalProvider(t *testing.T) {
 	}
 }
 
-// The first 25 priorities are counted by themselves, all others together, whatever becomes of their keys.
+// The first 25 priorities are counted by themselves, all others together, also after their keys are gone.
 func TestByPriority(t *testing.T) {
 	config := pq.Config[string]{
 		Name: "q", MetricsProvider: &reader{}, Limit: limit(1),

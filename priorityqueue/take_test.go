@@ -66,7 +66,7 @@ func TestGetBatchSaysWhatIsKnown(t *testing.T) {
 	})
 }
 
-// A batch takes memory for the keys that it returns, whatever its limit.
+// A batch takes memory for the keys that it returns, not for its limit.
 func TestGetBatchAllocatesWhatItReturns(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
@@ -111,7 +111,7 @@ func TestBatchAfterAWait(t *testing.T) {
 			q.Done(k.Key)
 		}
 		if n := q.Len(); len(keys) != 1000 || n != 0 {
-			t.Errorf("%d keys, of which %d come again within MinInterval", len(keys), n)
+			t.Errorf("%d keys, %d of them within MinInterval", len(keys), n)
 		}
 		q.ShutDown()
 	})

@@ -46,7 +46,7 @@ func (b *bench) queue(name string) queue {
 	}).(queue)
 }
 
-// get returns the metric of that family and name, or nil if there is none.
+// get returns the metric of that family and name, or nil.
 func (b *bench) get(t testing.TB, family, name string) *dto.Metric {
 	t.Helper()
 	families, err := b.Gather()

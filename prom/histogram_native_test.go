@@ -31,7 +31,7 @@ func trickyTimes() []time.Duration {
 	return times
 }
 
-// Whatever the buckets, a queue's histogram is equal to one of client_golang that has observed the same
+// With any buckets, a queue's histogram is equal to one of client_golang that has observed the same
 // times.
 func TestNativeHistograms(t *testing.T) {
 	for _, factor := range []float64{0, 1.0001, 1.005, 1.1, 1.2, 1.5, 2, 3, 4, 20, 70000} {

@@ -108,7 +108,7 @@ func TestRegistration(t *testing.T) {
 
 	p := prom.NewProvider(nil, prom.Options{ConstLabels: prometheus.Labels{"x": "2"}, Namespace: "other"})
 	if registry.Register(p) != nil || !registry.Unregister(p) {
-		t.Error("without a registerer there is none to register and to unregister")
+		t.Error("without a registerer nothing can be registered or unregistered")
 	}
 }
 

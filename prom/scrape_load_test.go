@@ -134,7 +134,7 @@ func wantGrowing(t *testing.T, families []*dto.MetricFamily, last map[string]flo
 	}
 }
 
-// Several scrapes may run at once, and one that stops reading leaves nothing locked.
+// Several scrapes may run at once, and a reader that stops leaves nothing locked.
 func TestConcurrentScrapes(t *testing.T) {
 	b := newBench(prom.Options{})
 	for i := range manyNames {

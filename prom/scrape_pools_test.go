@@ -107,7 +107,7 @@ workqueue_pool_timeouts_total{name="q"} 1
 }
 
 // Of a program that counts its calls in another way there are the changes and the numbers of keys alone, and
-// no changes of one that does not know them.
+// no changes of a pool that does not know them.
 func TestChangesAlone(t *testing.T) {
 	b := newBench(prom.Options{})
 	changes := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{4, 1, 0}, Sum: 3}
@@ -231,7 +231,7 @@ func TestBucketsOfPools(t *testing.T) {
 }
 
 // Keys on hold are no work: while a queue's pool has some, the queue's times are those of the pool's running
-// calls, by the name of the queue, whatever that of the pool is.
+// calls, by the name of the queue, even if the pool has another.
 func TestHeldKeys(t *testing.T) {
 	b := newBench(prom.Options{})
 	for _, name := range []string{"q", "other"} {
@@ -246,7 +246,7 @@ func TestHeldKeys(t *testing.T) {
 		`workqueue_longest_running_processor_seconds{name="q"} 2`,
 		`workqueue_unfinished_work_seconds{name="q"} 3`,
 		`workqueue_longest_running_processor_seconds{name="other"} 1200`)
-	st.Held = 0 // From here on the queue's own numbers count: others may take its keys, too.
+	st.Held = 0 // Now the queue's own numbers count: others may also take its keys.
 	wantLines(t, text(t, b), `workqueue_longest_running_processor_seconds{name="q"} 1200`)
 	if strings.Contains(text(t, b), `workqueue_held_keys`) {
 		t.Error("workqueue_held_keys without keys on hold")

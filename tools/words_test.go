@@ -275,7 +275,7 @@ func hasField(decl *ast.GenDecl, of, name string) (found bool) {
 }
 
 var (
-	// notALink finds what was meant as a link and is none, because the name does not exist.
+	// notALink finds what was meant as a link, to a name that does not exist.
 	notALink  = regexp.MustCompile(`\[\*?([a-z]\w*\.)?[A-Z]\w*[a-z]\w*(\.[A-Z]\w*)?\]`)
 	pathInDoc = regexp.MustCompile(
 		`\b(docs|examples|peers|tools|testdata|cmd|debug)(/[\w-]+)+\.(md|sh|yml|svg|json)\b`)

@@ -203,7 +203,7 @@ func TestSharedDelays(t *testing.T) {
 	}
 }
 
-// TestConcurrentSurvivesPanic: the panic reaches its caller and the others go on.
+// TestConcurrentSurvivesPanic: the panic reaches its caller, and the others continue.
 func TestConcurrentSurvivesPanic(t *testing.T) {
 	calls := 0
 	next := wait.DelayFunc(func() time.Duration {

@@ -57,7 +57,7 @@ func ExampleBackoff_DelayWithReset() {
 	// 1s 2s 4s
 }
 
-// To go on at the cap for as long as it takes, until the context ends or the condition
+// To continue at the cap for as long as it takes, until the context ends or the condition
 // is met.
 func ExampleDelayFunc_Until() {
 	b := wait.Backoff{Duration: time.Microsecond, Factor: 2, Steps: 100, Cap: 5 * time.Microsecond}

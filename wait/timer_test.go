@@ -57,7 +57,7 @@ func TestDelayFuncTimer(t *testing.T) {
 	}
 }
 
-// TestStoppedTimersDoNotFire: a ticker that was forgotten would go on for as long as
+// TestStoppedTimersDoNotFire: a ticker that was forgotten would fire for as long as
 // someone has its channel.
 func TestStoppedTimersDoNotFire(t *testing.T) {
 	for _, b := range []wait.Backoff{

@@ -11,7 +11,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// brokenQueue is a queue with one bug, and the cases that must find it. Other cases may find it, too.
+// brokenQueue is a queue with one bug, and the cases that must find it. Other cases may find it as well.
 type brokenQueue struct {
 	name   string
 	caught []string
@@ -416,7 +416,7 @@ var broken = []brokenQueue{
 	{name: "not shared", shared: true, caught: []string{"SharedShutDown", "SharedDrain",
 		"SharedAddAfterShutDown"},
 		new: func(c Config[string]) fifo { return sound(c) }},
-	// It counts every Add in its Stats, even one that changes nothing.
+	// It counts every Add in its Stats, even if nothing changes.
 	{name: "wrong Stats", caught: []string{"AddTwice", "Stats", "Model"},
 		bug: func(q *hooked, _ Config[string]) {
 			var adds atomic.Uint64
@@ -439,7 +439,7 @@ var broken = []brokenQueue{
 
 var neverFreed []any
 
-// delays is a bug that changes the delays of AddAfter, unless there is none.
+// delays is a bug that changes the delays of AddAfter, but not a delay of zero.
 func delays(change func(key string, d time.Duration) time.Duration) func(*hooked, Config[string]) {
 	return func(q *hooked, _ Config[string]) {
 		q.addAfter = func(key string, d time.Duration) {

@@ -22,7 +22,7 @@ var inRepository = func() queueModule {
 	return queueModule{dir: dir}
 }()
 
-// write writes the files of an archive to a new directory and returns the one that its go.mod is in. Words in
+// write writes the files of an archive to a new directory and returns the directory of its go.mod. Words in
 // it are replaced like the arguments of strings.NewReplacer.
 func write(t *testing.T, archive string, replace ...string) string {
 	t.Helper()

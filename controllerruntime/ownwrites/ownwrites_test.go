@@ -161,7 +161,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// What has expired is released and forgotten with the next event, whatever that is about, so that later
+// What has expired is released and forgotten with the next event about any object, so that later
 // events cost nothing.
 func TestExpiredWaits(t *testing.T) {
 	s := new(shownObjects)

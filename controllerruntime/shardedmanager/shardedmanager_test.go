@@ -120,7 +120,7 @@ func start(ctx context.Context, mgr manager.Manager, store sharding.Store, regis
 }
 
 // Two managers divide the ConfigMaps. When one ends, the other one reconciles what it had. That is so beside
-// a leader election as well, here of which both are followers.
+// a leader election as well. Here both are followers.
 func TestTwoManagers(t *testing.T) {
 	for _, elect := range []bool{false, true} {
 		t.Run(fmt.Sprintf("LeaderElection=%t", elect), func(t *testing.T) { twoManagers(t, elect) })

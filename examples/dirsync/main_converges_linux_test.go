@@ -52,7 +52,7 @@ func (d crashing) RemoveAll(name string) error {
 	return d.write("removes "+name, func() error { return d.Root.RemoveAll(name) })
 }
 
-// Whatever becomes of events and of the process, DEST is equal to SOURCE in the end.
+// No matter what becomes of events and of the process, DEST is equal to SOURCE in the end.
 func TestConverges(t *testing.T) {
 	base := t.TempDir()
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {

@@ -11,7 +11,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Whatever becomes of leases and replicas, each order is handled. (The queue is one in memory that is shared,
+// No matter what becomes of leases and replicas, each order is handled. (The queue that they share is in memory,
 // and has no fences.)
 func TestConverges(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {

@@ -19,7 +19,7 @@ import (
 	"github.com/keyedqueue/workqueue/sharding"
 )
 
-// Whatever its informers and crashes do, each ConfigMap gets the checksum of its last data.
+// No matter how informers lag and processes crash, each ConfigMap gets the checksum of its last data.
 func TestConverges(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
 		cluster := kubetest.NewCluster(s, scheme.Scheme)

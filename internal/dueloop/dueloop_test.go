@@ -98,8 +98,8 @@ func TestTimer(t *testing.T) {
 	})
 }
 
-// The clock is stepped between its reading and the start of the timer. One that always moves makes the timer
-// late, and does not keep the loop from sleeping.
+// The clock is stepped between its reading and the start of the timer. A clock that always
+// moves makes the timer late, and does not keep the loop from sleeping.
 func TestTimerOnAClockThatMoves(t *testing.T) {
 	for _, tt := range []struct {
 		name         string

@@ -19,7 +19,7 @@ type always time.Duration
 func (d always) When(int) time.Duration { return time.Duration(d) }
 
 // A failing key whose user never calls Forget is dropped an hour after its delay has ended, by calls for
-// other keys, and with it its memory. One that is still in the queue stays.
+// other keys, and with it its memory. A key that is still in the queue stays.
 func TestForgottenByItself(t *testing.T) {
 	const n = 100_000
 	c := testkit.NewFakeClock()

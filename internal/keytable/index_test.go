@@ -12,7 +12,7 @@ func TestBucketIsHalfACacheLine(t *testing.T) {
 	}
 }
 
-// Every combination of two tags in neighbouring places: match must find both, whatever borrows there are.
+// Every combination of two tags in neighbouring places: match must find both, with and without a borrow.
 func TestMatch(t *testing.T) {
 	for a := range Hash(128) {
 		for b := range Hash(128) {

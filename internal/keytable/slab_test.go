@@ -37,7 +37,7 @@ func TestLowestSlabComesFirst(t *testing.T) {
 	}
 }
 
-// The slabs at the end are forgotten when they run empty, whatever their number, but for one, and come again.
+// The slabs at the end are forgotten when they run empty, all but one, and are made again.
 func TestSlabsAreForgottenAndComeAgain(t *testing.T) {
 	type large [512]byte // One empty slab of these is kept.
 	for _, c := range []struct{ slabs, left int }{{66, 1}, {65, 63}, {66, 64}, {130, 65}} {
@@ -108,7 +108,7 @@ func TestIndexShrinks(t *testing.T) {
 	}
 }
 
-// A burst that comes again takes the largest index that the last one left, up to 16 times the present one.
+// A second burst takes the largest index that the last one left, up to 16 times the present one.
 func TestIndexGrowsToThatOfTheLastBurst(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, c := range []struct{ burst, want int }{{2, 2}, {4, 4}, {8, 8}, {16, 16}, {32, 16}} { // in keptBuckets

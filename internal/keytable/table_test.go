@@ -175,7 +175,7 @@ func TestColumnsMemory(t *testing.T) {
 	}
 }
 
-// The memory that a burst gave back serves the next one, at whatever slots.
+// The memory that a burst gave back serves the next one, in other slots as well.
 func TestColumnsMemoryIsReused(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var column Column[int]

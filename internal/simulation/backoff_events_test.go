@@ -124,7 +124,7 @@ func whileBroken(t *testing.T, start func(seed uint64) retrier, seed uint64, eve
 const never = 1000 * time.Hour
 
 // TestBackoffWithEvents writes the table of docs/backoff.md if called with -update, and otherwise asserts
-// that it is what it would write. Whatever the events, a limiter that counts each failure once has the key
+// that it is what it would write. With any events, a limiter that counts each failure once has the key
 // succeed when it would without any, and the calls are those that it would have without, and the events.
 func TestBackoffWithEvents(t *testing.T) {
 	if !testkit.Long {

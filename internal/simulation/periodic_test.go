@@ -26,7 +26,7 @@ type periodicRun struct {
 	calls [periodicSeconds]int
 }
 
-// simulatePeriodic lets each key come again after what again says, from the start of the process on.
+// simulatePeriodic lets each key come due after what again says, from the start of the process.
 func simulatePeriodic(name string, again func(key int, now time.Duration) time.Duration) *periodicRun {
 	run := &periodicRun{name: name}
 	for i, start := range periodicStarts {

@@ -10,7 +10,7 @@ import (
 
 // inUse returns how much memory is in use when the collector has run, stacks of goroutines included.
 func inUse() float64 {
-	for range 3 { // the first ends what goes on already, the last frees what cleanups gave up
+	for range 3 { // the first ends a running collection, the last frees what cleanups gave up
 		runtime.GC()
 	}
 	var m runtime.MemStats

@@ -73,7 +73,7 @@ func BenchmarkPriorities(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld has a key come and go while others, which workers hold, are to come again before it.
+// BenchmarkHeld has a key come and go while others, which workers hold, are to be queued before it.
 func BenchmarkHeld(b *testing.B) {
 	for _, n := range []int{0, 10, 1000} {
 		keys := keysOf(n+1, structKey)

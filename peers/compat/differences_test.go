@@ -28,7 +28,7 @@ func (q slowQueue) Add(key int) {
 }
 
 // TestAddAfterBlocks: client-go hands keys to its waiting loop over a channel with room for a thousand.
-// While the queue below keeps the loop waiting, the next AddAfter does, too. Ours never blocks.
+// While the queue below keeps the loop waiting, the next AddAfter also waits. Ours never blocks.
 func TestAddAfterBlocks(t *testing.T) {
 	const keys = 1200
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestAddAfterBlocks(t *testing.T) {
 }
 
 // TestLongestRunningAfterJump: when the clock was set back while keys were held, client-go looks for the
-// key with the longest time by the new clock. Ours takes the one that was handed out first, which it
+// key with the longest time by the new clock. Ours takes the key that was handed out first, which it
 // knows without looking. No clock of the standard library goes back while a process runs.
 func TestLongestRunningAfterJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -134,7 +134,7 @@ func (r *run[K]) apply(o op) error {
 		}
 		saw[i] = q.observe()
 		if r.jumped = r.jumped || o.Kind == stepBack; r.jumped {
-			// The worker that has held its key for longest need not be the one that got it first any
+			// The worker that has held its key for longest need not be the worker that got it first any
 			// more; see TestLongestRunningAfterJump.
 			saw[i].Longest = 0
 		}

@@ -105,7 +105,7 @@ func TestDropinIsComplete(t *testing.T) {
 }
 
 // members returns the exported fields of a struct, and the exported methods of any type. Those of an
-// alias are those of the type behind it, with whatever arguments.
+// alias are those of the type behind it, with any type arguments.
 func members(typ types.Type) []types.Object {
 	named := types.Unalias(typ).(*types.Named).Origin()
 	var found []types.Object

@@ -28,7 +28,7 @@ func (m mix) String() string {
 }
 
 // build makes the queue. That it compiles is half of the test: every part is passed as a value of its
-// own package's type to whatever package comes next.
+// own package's type to the next package, ours or client-go's.
 func (m mix) build() peer.TypedRateLimitingInterface[string] {
 	var q peer.TypedInterface[string] = workqueue.NewTyped[string]()
 	if m.queue == theirs {

@@ -63,7 +63,7 @@ func sameWaitDelay(t *testing.T, got, want, due time.Duration, jitter float64) {
 	}
 }
 
-// manyWaitBackoffs calls f with n random configurations, and names the one that fails.
+// manyWaitBackoffs calls f with n random configurations, and names the failing one.
 func manyWaitBackoffs(t *testing.T, n int, f func(random *rand.Rand, b wait.Backoff)) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(20, 26))

@@ -11,7 +11,7 @@ import (
 )
 
 func TestWrongMaps(t *testing.T) {
-	// finished returns the final state of ten inputs, the first of which is deleted.
+	// finished returns the final state of ten inputs. The first is deleted.
 	finished := func() (inputs, outputs [10]*corev1.ConfigMap) {
 		for i := 1; i < 10; i++ {
 			value := firstValue(i)

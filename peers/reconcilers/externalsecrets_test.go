@@ -101,7 +101,7 @@ func TestClusterExternalSecretFindings(t *testing.T) {
 	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 		s.At(4*time.Hour, leaves(cluster))
 	}), "fail:%2Fdb#12=3ms", "Check: a has 1 secrets", "deletes ExternalSecret a/db@6: unavailable")
-	// The finalizer stays, too, of a namespace that has left the team, whatever happens.
+	// The finalizer of a namespace that has left the team always stays as well.
 	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 		s.At(4*time.Hour, leaves(cluster))
 		s.At(8*time.Hour, deletes(cluster))

@@ -186,7 +186,7 @@ type observation struct {
 	twice   map[int]bool    // keys that two replicas had at once
 }
 
-// observe looks at all keys until done, and at least for d. Those who have left are looked at, too.
+// observe looks at all keys until done, and at least for d. Those who have left are looked at as well.
 func (f *fleet) observe(o *observation, also []*replica, d time.Duration) {
 	if o.none == nil {
 		o.none, o.without, o.twice = make([]time.Duration, len(f.keys)), make([]time.Duration, len(f.keys)),
