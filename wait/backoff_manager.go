@@ -27,7 +27,7 @@ type BackoffManager interface {
 // A manager that has not been used for more than resetDuration starts again with initBackoff, because what
 // failed has worked for a while. Idle time begins at the end of the last pause (the latest end, if goroutines
 // share the manager). Apimachinery measures from the beginning: there, pauses that grow past resetDuration
-// fall back to initBackoff while the failures continue, and the failing service is retried at the highest rate.
+// fall back to initBackoff while the failures continue, and the service is retried at the highest rate.
 // If resetDuration is not positive, every pause is the first one.
 //
 // The manager reads c, and its timers are those of c; nil is the real clock. Goroutines may share it: they
