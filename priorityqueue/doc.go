@@ -48,7 +48,8 @@
 //
 // An event brings a failing key at once, since it may be the repair. If the key fails again before its delay
 // has passed, that is the same failure: the limiter is not asked, and the key comes when it was to come. So
-// events do not prolong its delay. The delay is the limiter's, or what After, AtLeast and MaxDelay make of it.
+// events do not prolong its delay. The delay is the limiter's, or what After, AtLeast and MaxDelay make of
+// it.
 //
 // Keys of a group come in any order after a failure, because the failed one waits. A handler that needs them
 // in order makes the group the key, and works off what there is to do for it, in order, until something
@@ -69,9 +70,9 @@
 //
 // With [Config].Group the keys of equal priority are served like people at one counter who come from several
 // families. The families stand in a ring. The counter serves as many people of a family as its Weight says,
-// in the order in which they came, and moves on to the next family. A family that comes anew stands behind the
-// last one of the ring. So a family of a million delays another one's first member by one turn, not by a
-// million. Each priority has a ring of its own, and groups do not share turns across priorities.
+// in the order in which they came, and moves on to the next family. A family that comes anew stands behind
+// the last one of the ring. So a family of a million delays another one's first member by one turn, not by
+// a million. Each priority has a ring of its own, and groups do not share turns across priorities.
 //
 // With [Config].Limit no more keys of a group than that are processed at once. The other keys of a group at
 // its limit are blocked: the group leaves the round, and comes back, as the last one, when one of its keys is

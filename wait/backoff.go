@@ -144,8 +144,8 @@ func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
 //
 // The tries are also used up when the delay would grow above backoff.Cap, after the pause in which that
 // happens. So no pause ever lasts Cap, and the function waits for the last pause although no try follows it
-// (google/go-containerregistry#1823): callers have chosen their Steps by that. Use DelayFunc().Until to continue
-// at Cap.
+// (google/go-containerregistry#1823): callers have chosen their Steps by that. Use DelayFunc().Until to
+// continue at Cap.
 //
 // It does not call condition if Steps is not positive, or once ctx has ended. It blocks, and waits in real
 // time. The caller's backoff remains as it is.
