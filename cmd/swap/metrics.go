@@ -12,8 +12,8 @@ import (
 )
 
 // providerNote says which packages set client-go's provider of metrics, or is empty. Swapped, they see the
-// queues; a program whose imports are changed needs the queue's own provider. (cmd/queuevet finds a program that
-// lacks it.)
+// queues; a program whose imports are changed needs the queue's own provider. (cmd/queuevet finds a program
+// that lacks it.)
 func (p *program) providerNote() (string, error) {
 	out, err := p.swapped().run("list", "-e", "-deps", "-f",
 		`{{range .Imports}}{{if eq . "`+workqueuePath+`"}}{{range $.GoFiles}}{{$.ImportPath}}	{{$.Dir}}	{{.}}
