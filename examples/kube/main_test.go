@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -181,54 +179,4 @@ func TestForbidden(t *testing.T) {
 			t.Errorf("exit code %d, stderr:\n%s", code, stderr)
 		}
 	})
-}
-
-func TestArguments(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"-h"}, 0, "-kubeconfig file"},
-		{[]string{"-help"}, 0, "Exit codes:"},
-		{[]string{"-nonsense"}, 2, "kube: flag provided but not defined: -nonsense\nUsage: kube [flags]"},
-		{[]string{"extra"}, 2, `kube: unexpected argument "extra"`},
-		{[]string{"-restarts", "0"}, 2, "kube: -restarts 0: want 1 or more"},
-		{[]string{"-within", "-1s"}, 2, "kube: -within -1s: want more than 0"},
-		{[]string{"-workers", "0"}, 2, "kube: -workers 0: want 1 or more"},
-		{[]string{"-within", "soon"}, 2, `kube: invalid value "soon" for flag -within`},
-		{[]string{}, 1, "kube: no connection today"},
-	} {
-		var stdout, stderr locked.Buffer
-		code := run(t.Context(), c.args, &stdout, &stderr, func(string) (kubernetes.Interface, error) {
-			return nil, errors.New("no connection today")
-		})
-		printed := stdout.Take() + stderr.Take()
-		if code != c.code || !strings.Contains(printed, c.want) {
-			t.Errorf("%q: exit code %d, printed:\n%s", c.args, code, printed)
-		}
-	}
-}
-
-func TestConnect(t *testing.T) {
-	dir := t.TempDir()
-	config := filepath.Join(dir, "config")
-	// Nothing listens there.
-	if err := os.WriteFile(config, []byte(`
-apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
-contexts: [{name: c, context: {cluster: c, user: ""}}]
-current-context: c
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := connect(config); err == nil || !strings.HasPrefix(err.Error(),
-		"the cluster at http://127.0.0.1:1 does not answer: ") {
-		t.Errorf("connect returned %v", err)
-	}
-	if _, err := connect(filepath.Join(dir, "missing")); err == nil ||
-		!strings.HasPrefix(err.Error(), "no cluster: ") {
-		t.Errorf("connect returned %v", err)
-	}
 }

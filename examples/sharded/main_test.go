@@ -78,26 +78,6 @@ func TestDemoOnTerminal(t *testing.T) {
 	})
 }
 
-func TestArguments(t *testing.T) {
-	for _, test := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"-h"}, 0, "-kubeconfig"},
-		{[]string{"-fly"}, 2, "-fly"},
-		{[]string{"-workers", "0"}, 2, "want 1 or more"},
-		{[]string{"more"}, 2, `unexpected argument "more"`},
-		{[]string{"-kubeconfig", "/does/not/exist"}, 1, "no cluster"},
-	} {
-		var out locked.Buffer
-		if code := run(t.Context(), test.args, &out, &out); code != test.code ||
-			!strings.Contains(out.String(), test.want) {
-			t.Errorf("%v: exit code %d, want %d, printed:\n%s", test.args, code, test.code, out.String())
-		}
-	}
-}
-
 func configMap(i int, data string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("map-", i),

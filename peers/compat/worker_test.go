@@ -15,8 +15,8 @@ import (
 	clientgo "k8s.io/client-go/util/workqueue"
 )
 
-// Package worker over client-go's queue, which has no GetContext and no Get that can be given up. What
-// becomes of a key does not depend on the queue, and is tested in package worker.
+// Package worker over client-go's queue, whose Get cannot be given up. What becomes of a key does not depend
+// on the queue, and is tested in package worker.
 
 type workerRun struct {
 	cancel context.CancelFunc
@@ -100,47 +100,6 @@ func TestWorkerShrinksAndPauses(t *testing.T) {
 	})
 }
 
-func TestWorkerEnds(t *testing.T) {
-	for _, c := range []struct {
-		drain               worker.Drain
-		timeout             time.Duration
-		unfinished, waiting []string
-		after               time.Duration
-	}{
-		{worker.Running, 10 * time.Second, nil, []string{"3s", "4s"}, 2 * time.Second},
-		{worker.Running, time.Second, []string{"2s"}, []string{"3s", "4s"}, time.Second},
-		{worker.All, time.Minute, nil, nil, 9 * time.Second},
-		{worker.All, 3 * time.Second, []string{"3s"}, []string{"4s"}, 3 * time.Second},
-	} {
-		t.Run(fmt.Sprint(c.drain, " ", c.timeout), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				defer endOfBubble()
-				q := clientgoQueue()
-				for _, key := range []string{"2s", "3s", "4s"} {
-					q.Add(key)
-				}
-				p := worker.New(q, func(ctx context.Context, key string) error {
-					d, err := time.ParseDuration(key)
-					time.Sleep(d)
-					return err
-				}, worker.Options[string]{Drain: c.drain, DrainTimeout: c.timeout, CancelGrace: worker.NoGrace})
-				r := runWorker(t, p)
-				start := time.Now()
-				r.cancel()
-				err := <-r.result
-				if took := time.Since(start); took != c.after {
-					t.Errorf("Run returned after %v, want %v", took, c.after)
-				}
-				left := p.Left()
-				if err != nil || !slices.Equal(left.Unfinished, c.unfinished) ||
-					!slices.Equal(left.NotStarted, c.waiting) {
-					t.Errorf("Run returned %v, left: %+v", err, left)
-				}
-			})
-		})
-	}
-}
-
 // After the end of the context nothing that is added is started, though a Get is still blocked. A handler
 // that runs keeps the queue open meanwhile.
 func TestWorkerStartsNothingAfterTheEnd(t *testing.T) {
@@ -162,31 +121,6 @@ func TestWorkerStartsNothingAfterTheEnd(t *testing.T) {
 		q.Add("late")
 		if err := <-r.result; err != nil || !slices.Equal(p.Left().NotStarted, []string{"late"}) {
 			t.Errorf("Run returned %v, left: %v", err, p.Left())
-		}
-	})
-}
-
-// A shutdown by other code ends Run when the queue is empty.
-func TestWorkerQueueIsShutDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		defer endOfBubble()
-		q := clientgoQueue()
-		handled := 0
-		for i := range 5 {
-			q.Add(fmt.Sprint(i))
-		}
-		r := runWorker(t, worker.New(q, func(context.Context, string) error {
-			handled++
-			time.Sleep(time.Second)
-			return nil
-		}, worker.Options[string]{}))
-		q.ShutDown()
-		if err := <-r.result; err != nil || handled != 5 {
-			t.Errorf("Run returned %v, %d were handled", err, handled)
-		}
-		if err := worker.Run(t.Context(), q, func(context.Context, string) error { return nil },
-			worker.Options[string]{}); err != nil {
-			t.Errorf("Run on a queue that is shut down, and empty, returned %v", err)
 		}
 	})
 }

@@ -157,20 +157,3 @@ func run(t *testing.T, dir, name string, args ...string) string {
 	}
 	return string(out)
 }
-
-func TestSimilar(t *testing.T) {
-	const page = "# Page\n\n| a | b | 24 | 4 | 2.0 MB |\n"
-	for other, want := range map[string]bool{
-		page: true,
-		"# Page\n\n| a | b | 24 | 4 | 2.1 MB |\n":                              true,
-		"# Page\n\n| a | b | 24 | 4 | 2.3 MB |\n":                              false,
-		"# Page\n\n| a | b | 25 | 4 | 2.0 MB |\n":                              false,
-		"# Page\n\n| a | b | 24 | 4 | - |\n":                                   false,
-		"# Other\n\n| a | b | 24 | 4 | 2.0 MB |\n":                             false,
-		"# Page\n\n| a | b | 24 | 4 | 2.0 MB |\n| a | b | 24 | 4 | 2.0 MB |\n": false,
-	} {
-		if got := similar(other, page); got != want {
-			t.Errorf("%v for\n%s", got, other)
-		}
-	}
-}
