@@ -31,8 +31,8 @@ func (q *Queue[T]) AddRateLimited(key T) {
 // Fail counts a failure of a key that the caller holds, and adds the key after its delay or gives it up, as
 // [workqueue.ExtendedRateLimiting] says. The key keeps the priority of its hand-out. What fails again for the
 // same hand-out, with Fail or by a rate-limited add, is the same failure, unless the key was given up or
-// forgotten in between. A give-up takes back no earlier add: Remove does. The context is not used, and the
-// error is nil.
+// forgotten in between. A give-up leaves what others have added since the hand-out. The context is not used,
+// and the error is nil.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
 	r := request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast}, keepPriority: true}
 	q.complete(&r)

@@ -183,7 +183,7 @@ type ending struct {
 // to the server. Workers finish the keys that they hold; until the last one is Done, leases are renewed and
 // adds accepted. The queue's goroutines end when the buffer is empty, when the server has not answered, or
 // has been full, for a lease, or when the program has closed the client. If the process ends before its
-// workers have finished, that is no crash: their keys are handed out again as they were when the lease ends.
+// workers have finished, that is no crash: their keys are handed out again, unchanged, when the lease ends.
 //
 // ShutDown does not wait for that, and may be called again. Before a process exits it should call
 // ShutDownContext, Settle or Flush. Stats counts the adds that were dropped.
