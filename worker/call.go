@@ -49,7 +49,6 @@ type Tracked[T comparable] struct {
 
 	running         bool      // from start to endCall
 	atOnce          int       // calls in a row before this one, see Call.AtOnce
-	index           int       // in the tracker's running
 	changeSince     time.Time // when the change that the call answers began (see records.go), or zero
 	stuck, canceled bool      // see RunningKey
 	stack           string    // of a stuck call
@@ -81,7 +80,7 @@ func (p *Pool[T]) handleKey(w *worker[T], h workqueue.HandOut[T]) {
 	case p.options.KeepQueue || p.tracker.leaser != nil: // Somebody else will handle the key.
 		p.handBack(c, c.atOnce)
 	default:
-		p.noteNotStarted(h.Key)
+		p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, h.Key) })
 	}
 	c.endContext()
 	p.done(h.Key)

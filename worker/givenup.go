@@ -57,55 +57,12 @@ func (c *Tracked[T]) newGivenUp() (f FailedKey[T]) {
 	return f
 }
 
-// givenUpKeys has the last keys that were given up. The tracker's mu guards it.
-type givenUpKeys[T comparable] struct {
-	max      int    // Options.KeepGivenUp
-	unlisted uint64 // how many keys there was no room for
-	table    keytable.Table[T, FailedKey[T]]
-	order    keytable.List // the last one last
-	links    keytable.Lists
-}
-
-func (g *givenUpKeys[T]) add(key T, f FailedKey[T]) {
-	s, e, _ := g.table.FindOrInsert(keytable.HashOf(key), key)
-	e.Value = f
-	g.links.Append(&g.order, s)
-	if g.order.Len() > g.max {
-		g.unlisted++
-		g.removeAt(g.order.First())
-	}
-}
-
-// find returns what is known of key, or nil.
-func (g *givenUpKeys[T]) find(key T) *FailedKey[T] {
-	if _, e := g.table.Lookup(key); e != nil {
-		return &e.Value
-	}
-	return nil
-}
-
-func (g *givenUpKeys[T]) remove(key T) {
-	if s, e := g.table.Lookup(key); e != nil {
-		g.removeAt(s)
-	}
-}
-
-func (g *givenUpKeys[T]) removeAt(s keytable.Slot) {
-	g.links.Remove(&g.order, s)
-	g.table.Delete(s)
-	if !g.table.HasMemory(s) { // The list has its memory by blocks of slots, as the table.
-		g.links.Release(s)
-	}
-}
-
 // lastGivenUp returns up to limit keys that were given up, the last one first.
 func lastGivenUp[T, K comparable](t *Tracker[T], limit int, show func(T) K) []FailedKey[K] {
-	all := []FailedKey[K]{}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := &t.mu.givenUp
-	for s := g.order.Last(); s != keytable.None && len(all) < limit; s = g.links.Prev(s) {
-		f := g.table.At(s).Value
+	all := []FailedKey[K]{}
+	for f := range keytable.Take(limit, t.mu.givenUp.Newest()) {
 		all = append(all, as(f, show(f.Key)))
 	}
 	return all

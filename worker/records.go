@@ -45,7 +45,7 @@ func (c *Tracked[T]) readRecordLocked() {
 		rec.changeSince = time.Time{} // Others have dealt with it.
 	}
 	c.atOnce = max(c.atOnce, rec.atOnce)
-	c.isKnown = found || c.tracker.mu.givenUp.find(key) != nil
+	c.isKnown = found || c.tracker.mu.givenUp.Find(key) != nil
 	if !c.changeSince.IsZero() {
 		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // The change before has no answer yet.
 	}
@@ -63,7 +63,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	now := t.loop.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.givenUp.remove(r.Key)
+	t.mu.givenUp.Remove(r.Key)
 	var rec record
 	if isAtOnce {
 		rec.atOnce = c.atOnce + 1
@@ -72,7 +72,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	}
 	switch {
 	case r.Next == NextGiveUp:
-		t.mu.givenUp.add(r.Key, gaveUp)
+		t.mu.givenUp.Add(r.Key, gaveUp)
 	case !r.Next.answers():
 		rec.changeSince = c.changeSince
 		rec.failing = r.Next == NextRetry || c.handOut.Failures.Count > 0

@@ -275,10 +275,7 @@ func (l Left[T]) String() string {
 	add("still running", l.Unfinished)
 	add("queued and not started", l.NotStarted)
 	add("failed and not retried", l.Failing)
-	if parts == nil {
-		return "nothing"
-	}
-	return strings.Join(parts, "; ")
+	return cmp.Or(strings.Join(parts, "; "), "nothing")
 }
 
 // few lists at most ten keys.
@@ -304,11 +301,6 @@ func (p *Pool[T]) Left() Left[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.left
-}
-
-// noteNotStarted puts key, which came too late, on the list of Left.
-func (p *Pool[T]) noteNotStarted(key T) {
-	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
 }
 
 // noteIfRefused is called when key was to be queued again at once: after the shutdown it is not.

@@ -166,7 +166,7 @@ func addTo[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 		held := newHeldKeyLocked(h, s.Key)
 		s.Held = &held
 	}
-	if f := t.mu.givenUp.find(key); f != nil && s.Failing == nil {
+	if f := t.mu.givenUp.Find(key); f != nil && s.Failing == nil {
 		givenUp := as(*f, s.Key)
 		s.GivenUp = &givenUp
 	}

@@ -205,7 +205,7 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s.BusiestShare = t.busiestShareLocked(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
 	s.Looping, s.Held = t.mu.records.numLooping, t.mu.holds.total
-	s.GivenUpKeys, s.GivenUpUnlisted = t.mu.givenUp.order.Len(), t.mu.givenUp.unlisted
+	s.GivenUpKeys, s.GivenUpUnlisted = t.mu.givenUp.Len(), t.mu.givenUp.Left
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
 		running := max(0, now.Sub(c.result.Started))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/lastkeys"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/sketch"
 	"github.com/keyedqueue/workqueue/leasing"
@@ -60,11 +61,11 @@ type Tracker[T comparable] struct {
 	// mu is locked for moments only, and never while foreign code runs.
 	mu struct {
 		sync.Mutex
-		// running are the running calls. mu also guards fields of each Tracked.
+		// running are the running calls in the order of their beginnings. mu also guards fields of each Tracked.
 		running     []*Tracked[T]
 		mostRunning int // how many calls have run at once, at most
 		records     records[T]
-		givenUp     givenUpKeys[T]
+		givenUp     lastkeys.List[T, FailedKey[T]]
 		panics      []panickedCall[T] // the last maxPanics
 		holds       holds[T]
 		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key is
@@ -120,7 +121,7 @@ func checkQueue[T comparable](queue workqueue.TypedRateLimitingInterface[T]) err
 func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := &Tracker[T]{raw: queue, options: options, madeAt: callerOutside()}
 	t.options.setDefaults()
-	t.mu.givenUp.max = t.options.KeepGivenUp
+	t.mu.givenUp.Max = t.options.KeepGivenUp
 	buckets, err := t.options.durationBuckets()
 	t.argsErr = errors.Join(checkQueue(queue), options.check(), err)
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
@@ -199,21 +200,18 @@ func (t *Tracker[T]) start(c *Tracked[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.readRecordLocked()
-	c.index = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
 	t.mu.mostRunning = max(t.mu.mostRunning, len(t.mu.running))
 	c.running = true
 }
 
-// removeRunningLocked removes c from running, where the last one takes its place. After the last one it ends
-// the watch of a tracker without a pool.
+// removeRunningLocked removes c from running. After the last one it ends the watch of a tracker without a
+// pool.
 func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
-	end := len(t.mu.running) - 1
-	last := t.mu.running[end]
-	t.mu.running[c.index], last.index = last, c.index
-	t.mu.running = slices.Delete(t.mu.running, end, end+1)
+	i := slices.Index(t.mu.running, c)
+	t.mu.running = slices.Delete(t.mu.running, i, i+1)
 	c.running = false
-	if end == 0 && t.mu.endWatch != nil {
+	if len(t.mu.running) == 0 && t.mu.endWatch != nil {
 		t.mu.endWatch()
 		t.mu.endWatch = nil
 	}
@@ -221,10 +219,8 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 
 // findRunningLocked returns the running call of key, or nil.
 func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
-	for _, c := range t.mu.running {
-		if c.result.Key == key {
-			return c
-		}
+	if i := slices.IndexFunc(t.mu.running, func(c *Tracked[T]) bool { return c.result.Key == key }); i >= 0 {
+		return t.mu.running[i]
 	}
 	return nil
 }
@@ -255,5 +251,5 @@ func (t *Tracker[T]) Forget(key T) {
 		c.changeSince, c.atOnce = time.Time{}, 0
 	}
 	t.mu.records.delete(key)
-	t.mu.givenUp.remove(key)
+	t.mu.givenUp.Remove(key)
 }

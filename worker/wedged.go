@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -55,8 +56,10 @@ func (t *Tracker[T]) Wedged(limit time.Duration) error {
 // wedged returns an error if that many calls have each run for longer than limit, and a key is queued that
 // could be handed out.
 func (t *Tracker[T]) wedged(now time.Time, limit time.Duration, workers int) error {
-	calls, longest, holds := t.callsLongerThan(limit, now)
-	if calls < workers {
+	t.mu.Lock()
+	calls, holds := slices.Clone(t.mu.running), t.mu.holds.total
+	t.mu.Unlock()
+	if len(calls) < workers || now.Sub(calls[len(calls)-1].result.Started) <= limit {
 		return nil
 	}
 	st := t.queue.Stats()
@@ -67,25 +70,8 @@ func (t *Tracker[T]) wedged(now time.Time, limit time.Duration, workers int) err
 	if due <= 0 || st.Paused {
 		return nil
 	}
+	longest := &calls[0].result
 	return fmt.Errorf("worker: all of %d workers have been in calls for more than %v, the longest for %v, "+
 		"with key %s; keys that wait for a worker: %d",
-		calls, limit, longest.Duration, cut(fmt.Sprint(longest.Key), maxReason), due)
-}
-
-// callsLongerThan returns how many calls run, or zero if one of them has run for no longer than limit, which
-// has run for longest, and how many keys are on hold.
-func (t *Tracker[T]) callsLongerThan(limit time.Duration, now time.Time) (n int, longest RunningKey[T], holds int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range t.mu.running {
-		d := now.Sub(c.result.Started)
-		if d <= limit {
-			return 0, longest, 0
-		}
-		if d > longest.Duration {
-			longest = newRunningKeyLocked(c, c.result.Key)
-			longest.Duration = d
-		}
-	}
-	return len(t.mu.running), longest, t.mu.holds.total
+		len(calls), limit, now.Sub(longest.Started), cut(fmt.Sprint(longest.Key), maxReason), due)
 }
