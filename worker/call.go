@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -106,12 +107,11 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 	err := ErrGoexit
 	defer func() {
 		if v := recover(); v != nil {
-			panicked := newPanicError(v)
 			if p.options.CrashOnPanic {
 				p.tracker.log(c.base, slog.LevelError, "The handler panicked", "key", c.result.Key, "panic", v)
 				panic(v) // The stack that the runtime prints is still that of the handler.
 			}
-			err = panicked
+			err = &PanicError{v, debug.Stack()} // Here, because the deferred function has the panic's stack.
 		}
 		c.decide(err)
 		p.settle(c)
@@ -210,11 +210,9 @@ func (p *Pool[T]) addAgain(c *Tracked[T]) {
 		priority = *c.result.Priority
 	}
 	p.addAfter(c.result.Key, priority, c.result.After)
-	if c.result.After <= 0 {
-		p.noteIfRefused(c.result.Key)
-	}
 }
 
+// addAfter adds a key of this pool. After the shutdown the queue refuses it: see refused.
 func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 	switch t := p.tracker; {
 	case t.answers != nil:
@@ -223,6 +221,9 @@ func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 		t.priorities.AddWithPriority(key, priority, after)
 	default:
 		p.queue.AddAfter(key, after)
+	}
+	if after <= 0 && p.queue.ShuttingDown() {
+		p.locked(func() { p.mu.refused[key] = struct{}{} })
 	}
 }
 
@@ -236,7 +237,6 @@ func (p *Pool[T]) handBack(c *Tracked[T], atOnce int) {
 	}
 	causes := p.queue.Causes(key)
 	p.addAfter(key, priority, 0)
-	p.noteIfRefused(key)
 	// An add with a cause has priority 0, and the higher one counts. So a key below 0 loses its causes.
 	if priority >= 0 {
 		for _, cause := range causes.Last {

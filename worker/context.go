@@ -111,12 +111,11 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // adds with a Quiet [workqueue.Cause]. It has ended already if that has happened since the hand-out.
 //
 // A handler that returns ErrAdded, or [context.Canceled] after such a context has ended, has been
-// interrupted. That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status
-// has, return context.Cause instead.)
+// interrupted, and has not failed: see [NextInterrupted].
 //
 // It may be called in a loop: with the same context, it returns the context of the last time, unless that has
-// ended. Each other context has a goroutine until it ends. Without a call UntilAdded returns the context that
-// CallOf got: nil for the zero Call.
+// ended. Each other one has a goroutine until it ends. Without a call UntilAdded returns the context that
+// CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx
@@ -133,11 +132,9 @@ func (c Call) UntilAdded() context.Context {
 //	return worker.RequeueAfter(0)
 //
 // A held key needs no goroutine and no timer of its own. release may be called from any goroutine, any number
-// of times, also before the handler has returned and after the pool has ended. It calls the queue's Done.
-//
-// There is one hold a call. If Hold is called again, the hold lasts until each release was called or the
-// longest limit has passed, and shows the first reason: short text for display, cut to 200 bytes.
-// The package comment says what ends a hold early. Without a call, and after its end, Hold does nothing, and
+// of times and at any time. It calls the queue's Done. If Hold is called again, the hold lasts until each
+// release was called or the longest limit has passed, and shows the first reason, cut to 200 bytes. The
+// package comment says what ends a hold early. Without a call, and after its end, Hold does nothing, and
 // release neither. Hold panics if limit is not positive.
 func (c Call) Hold(reason string, limit time.Duration) (release func()) {
 	if limit <= 0 {

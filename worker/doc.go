@@ -39,16 +39,15 @@
 // more. The queue counts the failures, in all processes that share it. An event that brings a failing key
 // before its delay has passed does not add to them.
 //
-// The end of the pool is no failure. If it has ended the handler's context, and the handler then returns an
-// error that is a failure, the key is handed back as it came: at once, with its failures, priority and
-// causes. nil, Terminal and the others count: the handler is sure. So does a panic.
+// The end of the pool is no failure. If a handler whose context it has ended returns an error that is a
+// failure, the key is handed back as it came: at once, with its failures, priority and causes. All other
+// answers count, and so does a panic.
 //
 // # The handler's context
 //
 // A handler's context has the values of Run's context. It ends after the call and its hooks, and earlier at
 // HandlerTimeout, when the key's lease or the pool ends, and by [Pool.Cancel]. Its cause says why. [CallOf]
-// returns its call: which attempt it is, why the key came, a logger. [Call.UntilAdded] makes a context that
-// also ends when the key is added again, for waits worth interrupting:
+// returns its call. [Call.UntilAdded] makes a context that also ends when the key is added again:
 //
 //	select {
 //	case <-rolledOut:
@@ -56,37 +55,28 @@
 //		return worker.ErrAdded // The key is handled again at once. This is no failure.
 //	}
 //
-// Do not give that context to a write. The next call must look at the world anew: nothing is kept.
-//
-// # Why a key came
-//
-// An add can say why, by a [workqueue.Cause], and that it is Quiet: that it ends no UntilAdded. Adds of one
-// key are merged, and the last eight different causes kept, for display. Give one event always the same text,
-// of at most 256 bytes, without counters or times. What a handler writes often comes back as an add of its
-// key: make such adds Quiet, or a handler that reports its progress stops itself again and again.
-// examples/rollout has the rules for Kubernetes.
+// Do not give that context to a write. The next call must look at the world anew: nothing is kept. What a
+// handler writes often comes back as an add of its key: make such adds Quiet, see [workqueue.Cause], or a
+// handler that reports its progress stops itself again and again. examples/rollout does so in Kubernetes.
 //
 // # On hold
 //
 // A handler that must wait for the world calls [Call.Hold] and returns, and its worker is free. While a key
-// is on hold no worker gets it, and its adds come when the hold ends, merged. It is not in Stats.Busy, but
-// the queue still counts it as being processed: in a priorityqueue it takes one place in the Limit of its
-// group.
+// is on hold no worker gets it, and its adds come when the hold ends, merged. The queue still counts it as
+// being processed: in a priorityqueue it takes one place in the Limit of its group.
 //
 // A hold ends early by [Pool.Release], with the key's lease, and when a [leasing.Leaser] wants the key back,
-// as package sharding does when a slot moves. So a handler must cope with a key that comes too early. Run
-// waits for the holds of keys that were added again, for up to DrainTimeout, if Options.Drain is [All], and
-// without a limit if somebody else has shut the queue down. Other holds end with Run.
+// as package sharding does when a slot moves. So a handler must cope with a key that comes too early. If
+// Options.Drain is [All], or somebody else has shut the queue down, Run waits for the holds of keys that were
+// added again. Other holds end with Run.
 //
 // # The beginning and the end
 //
 // Run calls Options.Ready, and then starts the workers. It ends when its context does, by [Pool.Stop], or at
 // a fatal error, in three steps:
 //
-//  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued
-//     ([All]), or [Nothing]; this may take up to Options.DrainTimeout. A fatal error is like Stop(Running).
-//  2. Then the handlers' contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's context,
-//     and handlers get Options.CancelGrace to notice.
+//  1. Options.Drain decides what is still finished, for up to Options.DrainTimeout.
+//  2. The handlers' contexts end, and handlers get Options.CancelGrace to notice.
 //  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool,
 //     have keys of it. Run waits until a server knows how the calls have ended, up to CancelGrace. It
 //     returns, whether or not the handlers do: nil or the fatal error. [Pool.Left] and the log have what is
@@ -94,6 +84,5 @@
 //
 // It also ends when somebody else shuts the queue down: then all that is queued is handled first, without a
 // limit, and step 3 follows. A handler that is left behind keeps its key. When it returns after all, hooks
-// and Done are called as always. To end a pool and other goroutines together, take
-// golang.org/x/sync/errgroup.
+// and Done are called as always.
 package worker

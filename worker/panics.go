@@ -3,19 +3,15 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 )
 
 // PanicError is the failure of a handler that panicked.
 type PanicError struct {
 	// Value is what panic was called with.
 	Value any
-	// Stack is the goroutine's stack as [debug.Stack] returns it, with the line that panicked.
+	// Stack is the goroutine's stack as debug.Stack returns it, with the line that panicked.
 	Stack []byte
 }
-
-// newPanicError must be called by the deferred function that has recovered v: that has the panic's stack.
-func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // Error returns the value's text, without the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }

@@ -303,13 +303,6 @@ func (p *Pool[T]) Left() Left[T] {
 	return p.mu.left
 }
 
-// noteIfRefused is called when key was to be queued again at once: after the shutdown it is not.
-func (p *Pool[T]) noteIfRefused(key T) {
-	if p.queue.ShuttingDown() {
-		p.locked(func() { p.mu.refused[key] = struct{}{} })
-	}
-}
-
 // leftUndone puts together what is left, each key once. Lists without an order are sorted by text.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed, notStarted, refused []T
