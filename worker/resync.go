@@ -1,14 +1,14 @@
 package worker
 
 import (
-	"cmp"
 	"context"
+	"iter"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/rounds"
 )
 
 // With Options.List a pool brings all keys by itself. One goroutine lists. Another one adds the keys of the
@@ -21,21 +21,6 @@ const (
 	listRetryMax = time.Minute
 )
 
-// resync adds the keys of the last list at their moments. It belongs to the goroutine that adds. A round is
-// one period, in which each key of the list comes once. Without Resync there are no rounds and no keys here.
-type resync[T comparable] struct {
-	pool  *Pool[T]
-	begun time.Time      // when the round began
-	keys  []listedKey[T] // in the order of their moments
-	next  int            // the index of the key that comes next
-}
-
-// listedKey is a key and its moment, as the time since the round has begun.
-type listedKey[T comparable] struct {
-	offset time.Duration
-	key    T
-}
-
 // startResync starts what Options.List asks for. It has ended when the channel is closed.
 func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 	ctx, end := context.WithCancel(p.startCtx)
@@ -44,93 +29,67 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 		close(done)
 		return end, done
 	}
-	r, lists := &resync[T]{pool: p}, make(chan []T)
+	lists := make(chan []T)
 	go p.keepListing(ctx, lists)
 	go func() {
 		defer close(done)
-		for r.await(ctx, lists) {
-			r.addDue(ctx, r.pool.options.Clock.Now())
-		}
+		p.addListed(ctx, lists)
 		for range lists { // until List has returned
 		}
 	}()
 	return end, done
 }
 
-// await waits for the next key's moment, or takes a list. It returns false at the end of ctx or of lists.
-func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
-	untilNext := time.Duration(math.MaxInt64)
-	if len(r.keys) > 0 {
-		untilNext = r.keys[r.next].offset - r.pool.options.Clock.Since(r.begun)
-	}
-	timer := r.pool.options.Clock.NewTimer(untilNext)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case keys, open := <-lists:
-		if !open {
-			return false
-		}
-		r.takeList(ctx, keys, r.pool.options.Clock.Now())
-		r.pool.hasListed.Store(true)
-	case <-ctx.Done():
-		return false
-	}
-	return true
-}
-
-// takeList begins a round with a new list. Of the first list it adds all keys at once.
-func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
-	if !r.pool.hasListed.Load() {
-		for i := 0; i < len(keys) && ctx.Err() == nil; i++ {
-			r.addListed(keys[i])
+// addListed adds the keys of lists, of the first one at once and then each at its moment of the period, until
+// ctx or lists end.
+func (p *Pool[T]) addListed(ctx context.Context, lists <-chan []T) {
+	var r rounds.Rounds[T] // without keys if there is no period
+	addAll := func(keys iter.Seq[T]) {
+		for key := range keys {
+			if ctx.Err() != nil {
+				return
+			}
+			p.addOneListed(key)
 		}
 	}
-	period := r.pool.options.Resync
-	if period == 0 {
-		return
-	}
-	r.addDue(ctx, now) // keys of the list before that have come due meanwhile
-	r.begun, r.keys, r.next = now, make([]listedKey[T], len(keys)), 0
-	for i, key := range keys {
-		offset := r.pool.tracker.untilMoment(key, period, now)
-		if offset > period { // A moment within a thousandth of a period: untilMoment leaves it out.
-			offset -= period
-		}
-		r.keys[i] = listedKey[T]{offset, key}
-	}
-	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.offset, b.offset) })
-}
-
-// addDue adds the keys whose moment has come, and begins the next round after the last key. If the machine
-// slept for many rounds, it adds each key once for all of them. The next call adds what is due in this round.
-func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
-	period := r.pool.options.Resync
-	for range r.keys {
-		since := now.Sub(r.begun)
-		if r.keys[r.next].offset > since || ctx.Err() != nil {
+	for {
+		timer := p.options.Clock.NewTimer(r.UntilNext(p.options.Clock.Now()))
+		select {
+		case <-timer.C():
+		case keys, open := <-lists:
+			if timer.Stop(); !open {
+				return
+			}
+			if !p.hasListed.Load() {
+				addAll(slices.Values(keys))
+			}
+			if now, period := p.options.Clock.Now(), p.options.Resync; period > 0 {
+				addAll(r.Due(now)) // keys of the list before that have come due meanwhile
+				r.Begin(keys, period, now, func(key T) time.Duration {
+					return p.tracker.untilMoment(key, period, now)
+				})
+			}
+			p.hasListed.Store(true)
+		case <-ctx.Done():
+			timer.Stop()
 			return
 		}
-		r.addListed(r.keys[r.next].key)
-		if r.next++; r.next == len(r.keys) {
-			passed := max(period, since.Truncate(period)) // more than one after a sleep
-			r.next, r.begun = 0, r.begun.Add(passed)
-		}
+		addAll(r.Due(p.options.Clock.Now()))
 	}
 }
 
-// addListed adds a key behind the others, by its priority. It should interrupt no handler, and an add with a
-// priority is never quiet, so a key that is being handled here gets none. (It may interrupt a call that is
+// addOneListed adds a key behind the others, by its priority. It should interrupt no handler, and an add with
+// a priority is never quiet, so a key that is being handled here gets none. (It may interrupt a call that is
 // just beginning: start comes a moment after the queue has handed the key out.)
-func (r *resync[T]) addListed(key T) {
-	t := r.pool.tracker
+func (p *Pool[T]) addOneListed(key T) {
+	t := p.tracker
 	t.mu.Lock()
 	handled := t.findRunningLocked(key) != nil
 	t.mu.Unlock()
 	if t.priorities != nil && !handled {
 		t.priorities.AddWithPriority(key, *t.options.ListPriority, 0)
 	} else {
-		r.pool.queue.AddCause(key, workqueue.Cause{Reason: "resync", Quiet: true})
+		p.queue.AddCause(key, workqueue.Cause{Reason: "resync", Quiet: true})
 	}
 }
 
