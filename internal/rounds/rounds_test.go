@@ -26,13 +26,13 @@ func TestRounds(t *testing.T) {
 	}{
 		{0, "", time.Second},
 		{time.Second, "c", 9 * time.Second},
-		{58 * time.Second, "b a", 2 * time.Second},           // after 59 s
-		{10 * time.Second, "c", time.Second},                 // after 69 s
-		{10 * time.Minute, "b a c", time.Second},             // after 669 s: once for all rounds
-		{time.Second, "b", 30 * time.Second},                 // after 670 s
-		{time.Minute - 1, "a c", 1},                          // the next b
-		{1 + 20*time.Second, "b", 10 * time.Second},          // after 750 s
-		{10*time.Second + time.Minute, "a c b", 0}, // after 820 s: the next call yields the next a
+		{58 * time.Second, "b a", 2 * time.Second},  // after 59 s
+		{10 * time.Second, "c", time.Second},        // after 69 s
+		{10 * time.Minute, "b a c", time.Second},    // after 669 s: once for all rounds
+		{time.Second, "b", 30 * time.Second},        // after 670 s
+		{time.Minute - 1, "a c", 1},                 // the next b
+		{1 + 20*time.Second, "b", 10 * time.Second}, // after 750 s
+		{10*time.Second + time.Minute, "a c b", 0},  // after 820 s: the next call yields the next a
 	} {
 		at = at.Add(step.after)
 		if got := strings.Join(slices.Collect(r.Due(at)), " "); got != step.want || r.UntilNext(at) != step.next {
