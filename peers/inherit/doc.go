@@ -1,3 +1,3 @@
 // Package inherit counts what a program gets along with a queue: modules to look after, and bytes to ship.
-// Its test writes a table of docs/project/claims.md.
+// Its test writes a table of README.md.
 package inherit

@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/project/claims.md instead of comparing it")
+var update = flag.Bool("update", false, "write the table of README.md instead of comparing it")
 
 const (
-	page  = "../../docs/project/claims.md"
+	page  = "README.md"
 	begin = "<!-- TestInherit writes from here -->\n"
 	end   = "<!-- to here -->\n"
 )
@@ -64,7 +64,7 @@ func TestInherit(t *testing.T) {
 	before, rest, begins := strings.Cut(string(file), begin)
 	got, after, ends := strings.Cut(rest, end)
 	if !begins || !ends {
-		t.Fatal("docs/project/claims.md has no place for the table")
+		t.Fatal("README.md has no place for the table")
 	}
 	if *update {
 		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
@@ -73,7 +73,7 @@ func TestInherit(t *testing.T) {
 		return
 	}
 	if !similar(got, want) {
-		t.Errorf("docs/project/claims.md is out of date (go test ./inherit -update). It should have\n%s", want)
+		t.Errorf("README.md is out of date (go test ./inherit -update). It should have\n%s", want)
 	}
 }
 

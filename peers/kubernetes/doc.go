@@ -6,6 +6,6 @@
 //	bash peers/kubernetes/run.sh crash          # controllers on our queue, killed with SIGKILL and started again
 //	bash peers/kubernetes/run.sh sharding       # replicas that divide their keys, killed, stopped and cut off
 //
-// Each has flags for smaller runs (-h). docs/project/kubernetes.md has the results. Kubernetes is an ordinary
+// Each has flags for smaller runs (-h). README.md has the results. Kubernetes is an ordinary
 // dependency of this module. cmd/swap makes the swapped variant, in files that git ignores.
 package main
