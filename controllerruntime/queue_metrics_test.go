@@ -386,8 +386,8 @@ func TestMetricsOfAPage(t *testing.T) {
 			if now := changesServed(t); now.count != before.count+1 {
 				t.Errorf("%d changes are served, want 1 more than %d", now.count, before.count)
 			}
-			for _, f := range shown.pool.FailingKeys(9) {
-				if f.Err != errNotYet.Error() {
+			for f := range shown.pool.Keys(worker.KeyFailing) {
+				if f.Failing.Err != errNotYet.Error() {
 					t.Errorf("the page has %+v", f)
 				}
 			}

@@ -104,8 +104,8 @@ func (a actionSet) forKey(k keyReport) actionSet {
 	inQueue := k.State != stateGivenUp && k.State != stateFailing
 	can := map[string]bool{
 		"retry": true, "remove": inQueue, "forget": !inQueue || k.Error != "" || k.Requeues > 0,
-		"cancel":  k.State == string(workqueue.KeyProcessing) && k.Held == nil,
-		"release": k.Held != nil, "pause_group": k.GroupToPause() != "",
+		"cancel":  k.State == stateProcessing && k.Held == nil,
+		"release": k.Held != nil, "pause_group": k.GroupToPause != "",
 	}
 	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
 }
@@ -263,41 +263,37 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 	if e == nil {
 		return nil, "", refuse(http.StatusNotFound, "No such queue is registered.")
 	}
-	r, q, lasts := h.readOne(ctx, e, searchLimit), e.queue, cmp.Or(a.For, operate.UntilResumed)
-	panicked := guarded("queue", func() {
-		done := a.doneText(r.missing == errOutage)
-		if r.pausesPools() && (a.Name == "pause" || a.Name == "resume") {
-			done += " Its workers in this process start no keys while it is paused; keys are still added."
-		}
-		switch action := form.Get("action"); {
-		case r.late:
-			err = r.missing
-		case (action == "pause" || action == "pause_group") && r.stats.ShuttingDown:
-			err = refuse(http.StatusConflict, "The queue is shut down: it cannot be paused.")
-		case action == "pause" && (q.Pause != nil || r.pausesPools()):
-			r.pause(lasts)
-			text = done
-		case action == "resume" && (q.Resume != nil || r.pausesPools()):
-			r.resume()
-			text = done
-		case action == "pause_group" && q.PauseGroup != nil:
-			text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, lasts) }, form, done)
-		case action == "resume_group" && q.ResumeGroup != nil:
-			text, err = r.actOnGroup(q.ResumeGroup, form, done)
-		case action == "retry" && r.stats.ShuttingDown:
-			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
-		case !h.actionsOf(r).Has(action):
-			err = refuse(http.StatusBadRequest, "This queue has no such action: removing needs a "+
-				"priorityqueue or a redisqueue, pausing one of them or a worker.Pool, canceling and releasing a pool.")
-		case form.Has("of") && (action == "retry" || action == "forget"), len(form["key"]) > 1:
-			result, text, err = h.actOnMany(ctx, r, form)
-		case form.Has("key"):
-			text, err = h.actOnKey(ctx, r, form)
-		default:
-			err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
-		}
-	})
-	return result, text, cmp.Or(err, panicked)
+	r, q, lasts := h.read(e, searchLimit), e.queue, cmp.Or(a.For, operate.UntilResumed)
+	done := a.doneText(r.hasOutage())
+	if r.pausesPools() && (a.Name == "pause" || a.Name == "resume") {
+		done += " Its workers in this process start no keys while it is paused; keys are still added."
+	}
+	switch action := form.Get("action"); {
+	case (action == "pause" || action == "pause_group") && r.stats.ShuttingDown:
+		err = refuse(http.StatusConflict, "The queue is shut down: it cannot be paused.")
+	case action == "pause" && (q.Pause != nil || r.pausesPools()):
+		r.pause(lasts)
+		text = done
+	case action == "resume" && (q.Resume != nil || r.pausesPools()):
+		r.resume()
+		text = done
+	case action == "pause_group" && q.PauseGroup != nil:
+		text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, lasts) }, form, done)
+	case action == "resume_group" && q.ResumeGroup != nil:
+		text, err = r.actOnGroup(q.ResumeGroup, form, done)
+	case action == "retry" && r.stats.ShuttingDown:
+		err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
+	case !h.actionsOf(r).Has(action):
+		err = refuse(http.StatusBadRequest, "This queue has no such action: removing needs a "+
+			"priorityqueue or a redisqueue, pausing one of them or a worker.Pool, canceling and releasing a pool.")
+	case form.Has("of") && (action == "retry" || action == "forget"), len(form["key"]) > 1:
+		result, text, err = h.actOnMany(ctx, r, form)
+	case form.Has("key"):
+		text, err = h.actOnKey(ctx, r, form)
+	default:
+		err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
+	}
+	return result, text, err
 }
 
 // needsQueue reports whether an action is for keys of the queue. Those of the others are in the pools' lists.
@@ -312,20 +308,19 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) (st
 	noKey := refuse(http.StatusNotFound, "%s", texts.noKey)
 	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"), needsQueue(action))
 	switch {
-	case r.err != nil:
-		return "", r.err
 	case r.missing != nil && needsQueue(action):
 		return "", r.missing
-	case found.Incomplete && r.missing == nil:
+	case found.incomplete && r.missing == nil:
 		return "", errNoTime
-	case !found.Exact || found.isAbsent():
+	case !found.exact || found.isAbsent():
 		return "", noKey
-	case len(found.Keys) > 1:
+	case len(found.keys) > 1:
 		return "", refuse(http.StatusConflict, "More than one key is called that.")
 	}
-	key := found.Keys[0].raw
+	k := found.keys[0]
+	k.named = true
 	b := &bulk{reading: r, action: action}
-	b.one(r.asNamed(key))
+	b.one(k)
 	b.endStep()
 	switch {
 	case b.failed != nil:
@@ -333,7 +328,7 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) (st
 	case b.result.Gone > 0 && action != "forget":
 		return "", noKey
 	case action == "retry":
-		return r.retryText(key, found.Keys[0].State), nil
+		return r.retryText(k.key(), k.state()), nil
 	}
 	return fmt.Sprintf(texts.done, cmp.Or(short(form.Get("key"), maxKey), "(empty)")), nil
 }
@@ -344,7 +339,7 @@ func (r *reading) retryText(key any, before string) string {
 	q, name := r.entry.queue, cmp.Or(short(keyText(key), maxKey), "(empty)")
 	now, _ := q.SnapshotKey(key)
 	text := "Added " + name + ": "
-	if before == string(workqueue.KeyQueued) {
+	if before == stateQueued {
 		text = name + " was queued already: "
 	}
 	switch {
@@ -390,22 +385,23 @@ func (r *reading) moveToFront(key any) string {
 
 // do does the action to a key. It returns false if there is nothing to do it to, any more.
 func (r *reading) do(action string, k knownKey) bool {
-	q := r.entry.queue
+	q, key := r.entry.queue, k.key()
 	switch action {
 	case "retry":
 		if q.RetryGivenUp != nil && (k.kept || k.named) {
-			if was := q.RetryGivenUp(k.key); was || !k.named {
+			if was := q.RetryGivenUp(key); was || !k.named {
 				return was
 			}
 		}
-		q.AddCause(k.key, workqueue.Cause{Reason: "retried by hand"})
+		q.AddCause(key, workqueue.Cause{Reason: "retried by hand"})
 		return true
 	case "cancel":
-		return r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(k.key) })
+		return r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(key) })
 	case "release":
-		return r.anyPool(func(p *worker.Inspector) bool { return p.Release(k.key) })
+		return r.anyPool(func(p *worker.Inspector) bool { return p.Release(key) })
 	case "remove":
-		return q.Remove(k.key) && r.forget(knownKey{key: k.key})
+		k.kept, k.named = false, false
+		return q.Remove(key) && r.forget(k)
 	default:
 		return r.forget(k)
 	}
@@ -417,22 +413,13 @@ func (r *reading) forget(k knownKey) bool {
 	q, was := r.entry.queue, true
 	if q.ForgetGivenUp != nil && (k.kept || k.named) {
 		began := time.Now()
-		was = q.ForgetGivenUp(k.key) || !k.kept && r.noteMissing(began) == nil
+		was = q.ForgetGivenUp(k.key()) || !k.kept && r.noteMissing(began) == nil
 	}
 	if q.Forget != nil {
-		q.Forget(k.key)
+		q.Forget(k.key())
 	}
-	r.anyPool(func(p *worker.Inspector) bool { p.Forget(k.key); return true })
+	r.anyPool(func(p *worker.Inspector) bool { p.Forget(k.key()); return true })
 	return was
-}
-
-// anyPool calls f for each pool, and reports whether it is true for one. A pool that only has the name of
-// this queue may have keys of another type. Then it panics, and knows nothing of the key.
-func (r *reading) anyPool(f func(*worker.Inspector) bool) (is bool) {
-	for _, p := range r.pools {
-		_ = guarded("pool", func() { is = f(p.pool) || is })
-	}
-	return is
 }
 
 // actOnGroup does it with the group that form names. It returns done, and that no key has that group if that

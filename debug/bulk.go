@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/operate"
 )
 
 // bulkResult is what became of an action on many keys.
@@ -64,29 +63,33 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	acting, cancel := context.WithTimeout(ctx, bulkTime)
 	defer cancel()
 	b := &bulk{reading: r, action: form.Get("action")}
-	r.err = nil
-	act := func(k knownKey) bool {
-		if b.failed != nil || acting.Err() != nil {
-			b.result.Left++
-		} else {
-			b.one(k)
-		}
-		return true
-	}
-	confirmed, err := len(form["key"]), error(nil)
+	keys, confirmed, err := r.keysIn(set), len(form["key"]), error(nil)
 	if ofSet {
 		confirmed, err = strconv.Atoi(form.Get("count"))
-		b.result.LeftMore = r.visit(ctx, keyFilter{state: set, errorText: form.Get("error")}, act)
 	} else {
-		keys, err := r.named(acting, form["key"], form["id"])
+		named, err := r.named(acting, form["key"], form["id"])
 		if err != nil {
 			return nil, "", err
 		}
-		for _, k := range keys {
-			act(k)
+		keys = slices.Values(named)
+	}
+	for k := range keys {
+		switch {
+		case ctx.Err() != nil:
+			r.more = true
+		case ofSet && !k.hasError(form.Get("error")):
+			continue
+		case b.failed != nil || acting.Err() != nil:
+			b.result.Left++
+			continue
+		default:
+			b.one(k)
+			continue
 		}
+		break
 	}
 	b.endStep()
+	b.result.LeftMore = ofSet && r.more
 	if err == nil {
 		b.result.Gone = max(b.result.Gone, confirmed-b.result.Keys-b.result.Left)
 	}
@@ -94,7 +97,7 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	if b.failed != nil {
 		b.failed = refuse(statusOf(b.failed), "%s %s", b.failed, text)
 	}
-	return &b.result, text, cmp.Or(b.failed, r.err)
+	return &b.result, text, b.failed
 }
 
 // named returns the keys that the page shows with these texts and ids, as far as they are there, unless not
@@ -104,50 +107,36 @@ func (r *reading) named(ctx context.Context, texts, ids []string) (keys []knownK
 	for i, text := range texts {
 		called[text], wanted[[2]string{text, ids[i]}] = true, true
 	}
-	look := func(k knownKey) (goOn bool) {
-		text := keyText(k.key)
+	for k := range r.keysIn("") {
+		if ctx.Err() != nil {
+			return nil, errNoTime
+		}
+		text := keyText(k.key())
 		if !called[text] {
 			text = cut(text, maxKey)
 		}
 		if !called[text] {
-			return true // Ids are not cheap.
+			continue // Ids are not cheap.
 		}
-		if name := [2]string{text, keyID(k.key)}; wanted[name] {
+		if name := [2]string{text, keyID(k.key())}; wanted[name] {
 			delete(wanted, name)
-			keys = append(keys, r.asNamed(k.key))
-		}
-		return len(wanted) > 0
-	}
-	lists, _ := r.keyLists()
-	for _, list := range lists.all() {
-		for _, k := range *list {
-			look(knownKey{key: k.raw})
+			k.named = true
+			if keys = append(keys, k); len(wanted) == 0 {
+				break
+			}
 		}
 	}
-	if len(wanted) == 0 || r.missing != nil {
-		return keys, nil
-	}
-	r.visit(ctx, keyFilter{}, look)
-	if err = cmp.Or(r.missing, r.err); err == nil && ctx.Err() != nil {
-		err = errNoTime
-	}
-	return keys, err
-}
-
-// asNamed returns a key that was asked for by its name.
-func (r *reading) asNamed(key any) knownKey {
-	isKey := func(k operate.GivenUpKey[any]) bool { return k.Key == key }
-	return knownKey{key: key, named: true, kept: slices.ContainsFunc(r.keys.givenUp, isKey)}
+	return keys, r.missing
 }
 
 // one acts on a key.
 func (b *bulk) one(k knownKey) {
 	began := time.Now()
 	switch {
-	case !k.isForgotten() && b.do(b.action, k):
+	case !b.isForgotten(k) && b.do(b.action, k):
 		b.result.Keys++
 		if b.action == "retry" {
-			b.step = append(b.step, k.key)
+			b.step = append(b.step, k.key())
 		}
 		if len(b.step) == stepKeys {
 			b.endStep()
@@ -161,6 +150,16 @@ func (b *bulk) one(k knownKey) {
 	default:
 		b.result.Gone++
 	}
+}
+
+// isForgotten reports that nothing is known of the failures of a key of a set, any more.
+func (r *reading) isForgotten(k knownKey) bool {
+	if k.kept || k.named || k.failure() == nil {
+		return false
+	}
+	now := knownKey{inQueue: workqueue.KeySnapshot[any]{Key: k.key()}}
+	r.look(&now)
+	return now.failure() == nil
 }
 
 // endStep takes back the keys of the step that the queue did not take, and decides what the unsure ones are.
@@ -219,6 +218,8 @@ func (r *reading) refused(keys []any) (n int) {
 	return n
 }
 
+var errNoSuchSet = refuse(http.StatusBadRequest, "The sets of keys are failing, given_up and all.")
+
 // countTime is how long it may take to count keys.
 const countTime = 5 * time.Second
 
@@ -234,19 +235,18 @@ type countReport struct {
 // newCountReport counts the keys of e in the set that the field count of query names.
 func (h *Handler) newCountReport(ctx context.Context, e *entry, query url.Values) *countReport {
 	c := &countReport{status: http.StatusOK}
-	set := keyFilter{state: query.Get("count"), errorText: query.Get("error")}
-	if err := c.fill(ctx, h, e, set); err != nil {
+	if err := c.fill(ctx, h, e, query.Get("count"), query.Get("error")); err != nil {
 		c.Error, c.status = err.Error(), statusOf(err)
 		c.More = c.More || c.status == http.StatusServiceUnavailable // no answer of the queue, or no turn
 	}
 	return c
 }
 
-func (c *countReport) fill(ctx context.Context, h *Handler, e *entry, set keyFilter) error {
-	if !isSet(set.state) {
+func (c *countReport) fill(ctx context.Context, h *Handler, e *entry, set, text string) error {
+	if !isSet(set) {
 		return errNoSuchSet
 	}
-	r := h.readOne(ctx, e, searchLimit)
+	r := h.read(e, searchLimit)
 	if r.missing != nil {
 		return r.missing
 	}
@@ -255,7 +255,14 @@ func (c *countReport) fill(ctx context.Context, h *Handler, e *entry, set keyFil
 	if noTurn != nil {
 		return noTurn
 	}
-	r.err = nil // A panic of the reading does not matter here, only one of the visit.
-	c.More = r.visit(ctx, set, func(knownKey) bool { c.Count++; return true })
-	return r.err
+	for k := range r.keysIn(set) {
+		if ctx.Err() != nil {
+			break
+		}
+		if k.hasError(text) {
+			c.Count++
+		}
+	}
+	c.More = r.more || ctx.Err() != nil
+	return nil
 }

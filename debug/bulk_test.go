@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -123,11 +124,12 @@ func many(h *debug.Handler, n int, q workqueue.Inspector) {
 		Snapshot: func(int) worker.Snapshot[any] {
 			return worker.Snapshot[any]{Stats: worker.Stats{Name: "q", Failing: n}}
 		},
-		FailingKeys: func(int) (keys []worker.FailedKey[any]) {
+		Keys: func(state worker.KeyState) iter.Seq[worker.KeySnapshot[any]] {
+			var keys []worker.FailedKey[any]
 			for i := range n {
 				keys = append(keys, worker.FailedKey[any]{Key: i, Err: "broken"})
 			}
-			return keys
+			return keysIn(worker.Snapshot[any]{Failing: keys}, state)
 		},
 		SnapshotKey: func(any) worker.KeySnapshot[any] {
 			return worker.KeySnapshot[any]{Failing: new(worker.FailedKey[any])}
@@ -155,7 +157,7 @@ func TestVeryManyKeys(t *testing.T) {
 		}
 		before = liveHeap()
 		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 100_000 || b.Left != 0 || kept == 0 ||
-			kept > 20<<20 { // The pool's list alone takes 14 MB.
+			kept > 40<<20 { // The list alone takes 28 MB.
 			t.Errorf("%+v, kept %d bytes", b, kept)
 		}
 		slow.Store(int64(time.Millisecond))
@@ -181,18 +183,17 @@ func TestSlowList(t *testing.T) {
 				Stats: noStats,
 				Add:   func(any) { time.Sleep(time.Second) },
 				GivenUp: func(limit int) (keys []operate.GivenUpKey[any]) {
-					if limit <= 512 { // One of the page's lists.
-						return nil
+					if limit > 512 { // It is not one of the page's lists.
+						time.Sleep(listing)
 					}
-					time.Sleep(listing)
-					for i := range 100 {
+					for i := range min(limit, 600) {
 						keys = append(keys, operate.GivenUpKey[any]{Key: i, Err: "broken"})
 					}
 					return keys
 				},
 			})
 			b := h.act(t, 200, "q", "retry", "of", "given_up")
-			if left := 100 - b.Keys; b.Keys != did || b.LeftMore != (did == 0) || did > 0 && b.Left != left {
+			if left := 600 - b.Keys; b.Keys != did || b.LeftMore != (did == 0) || did > 0 && b.Left != left {
 				t.Errorf("after listing for %v: %+v", listing, b)
 			}
 		})
@@ -344,8 +345,10 @@ func TestKeysThatAreGone(t *testing.T) {
 	inspect(h, "q", workqueue.Inspector{Stats: noStats, Add: func(key any) { added = append(added, key) }})
 	keys := []worker.FailedKey[any]{{Key: "a"}, {Key: "b"}, {Key: "c"}}
 	h.InspectPool("q", withRest(worker.Inspector{
-		Snapshot:    func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}} },
-		FailingKeys: func(int) []worker.FailedKey[any] { return keys },
+		Snapshot: func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}} },
+		Keys: func(state worker.KeyState) iter.Seq[worker.KeySnapshot[any]] {
+			return keysIn(worker.Snapshot[any]{Failing: keys}, state)
+		},
 		SnapshotKey: func(key any) (k worker.KeySnapshot[any]) {
 			if key == "b" {
 				k.Failing = &keys[1]

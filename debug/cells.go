@@ -150,8 +150,6 @@ func (p poolReport) Cells() []cell {
 		newCell("Requeued", p.Requeued),
 		interrupted,
 		newCell("Given up", p.GivenUp, "bad"),
-		newCell("Mean", p.Handler.MeanText()),
-		newCell("99% of them", p.Handler.Text(p.Handler.most())),
 	}
 }
 

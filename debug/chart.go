@@ -35,28 +35,20 @@ const (
 type source struct {
 	class, name, json string
 	of                func(point) float64
-	// isTime: a number of seconds, or zero where it is not known.
-	isTime bool
-}
-
-func count(class, name, json string, of func(point) float64) source {
-	return source{class: class, name: name, json: json, of: of}
+	isTime            bool // a number of seconds, or zero where it is not known
 }
 
 var (
-	queued  = count("a area", "queued", "queued", func(p point) float64 { return float64(p.queued) })
-	inWork  = count("b", "in work", "processing", func(p point) float64 { return float64(p.inWork) })
-	onHold  = count("d", "on hold", "held", func(p point) float64 { return float64(p.held) })
-	waiting = count("c", "waiting", "waiting", func(p point) float64 { return float64(p.waiting) })
-	adds    = count("a area", "adds", "adds_per_second", func(p point) float64 { return p.rates().Adds })
-	dones   = count("b", "dones", "dones_per_second", func(p point) float64 { return p.rates().Dones })
-	failed  = count("d", "errors", "errors_per_second", func(p point) float64 { return p.rates().Errors })
-	delayed = count("c", "delayed adds", "retries_per_second",
-		func(p point) float64 { return p.rates().Retries })
-	latency = source{"a", "in the line", "latency_mean_seconds",
-		func(p point) float64 { return float64(p.latencyMean) }, true}
-	work = source{"b", "in work", "work_mean_seconds",
-		func(p point) float64 { return float64(p.workMean) }, true}
+	queued  = source{"a area", "queued", "queued", func(p point) float64 { return p.queued }, false}
+	inWork  = source{"b", "in work", "processing", func(p point) float64 { return p.inWork }, false}
+	onHold  = source{"d", "on hold", "held", func(p point) float64 { return p.held }, false}
+	waiting = source{"c", "waiting", "waiting", func(p point) float64 { return p.waiting }, false}
+	adds    = source{"a area", "adds", "adds_per_second", func(p point) float64 { return p.Adds }, false}
+	dones   = source{"b", "dones", "dones_per_second", func(p point) float64 { return p.Dones }, false}
+	failed  = source{"d", "errors", "errors_per_second", func(p point) float64 { return p.Errors }, false}
+	delayed = source{"c", "delayed adds", "retries_per_second", func(p point) float64 { return p.Retries }, false}
+	latency = source{"a", "in the line", "latency_mean_seconds", func(p point) float64 { return p.latency }, true}
+	work    = source{"b", "in work", "work_mean_seconds", func(p point) float64 { return p.work }, true}
 )
 
 // newHistoryReport has one value for each of the last samples, oldest first, and the last ones since then. A
@@ -85,27 +77,28 @@ func timeText(v float64) string {
 }
 
 // Charts returns what is drawn on the queue's page.
-func (r *queuePage) Charts() []chart {
-	q := &r.Queue
+func (q queueReport) Charts() []chart {
+	if len(q.points) == 0 {
+		return nil
+	}
 	if !q.HasQueue {
-		failures := newChart("Errors per second", q.timeline, 0, perSecondText, failed)
-		return []chart{failures.withRates(q.Minute.Errors)}
+		return []chart{newChart("Errors per second", q, 0, perSecondText, failed).withRates(q.Minute.Errors)}
 	}
 	third, rate := delayed, q.Minute.Retries // Only pools know errors.
 	if len(q.Pools) > 0 {
 		third, rate = failed, q.Minute.Errors
 	}
 	keys := []source{queued, inWork, waiting}
-	if slices.ContainsFunc(q.timeline.points, func(p point) bool { return p.held > 0 }) {
+	if slices.ContainsFunc(q.points, func(p point) bool { return p.held > 0 }) {
 		keys = append(keys, onHold)
 	}
 	all := []chart{
-		newChart("Keys", q.timeline, 2, countText, keys...),
-		newChart("Per second", q.timeline, 0, perSecondText, adds, dones, third).
+		newChart("Keys", q, 2, countText, keys...),
+		newChart("Per second", q, 0, perSecondText, adds, dones, third).
 			withRates(q.Minute.Adds, q.Minute.Dones, rate),
 	}
 	if q.Timed {
-		times := newChart("Times", q.timeline, 0, timeText, latency, work)
+		times := newChart("Times", q, 0, timeText, latency, work)
 		times.Note = "means"
 		all = append(all, times)
 	}
@@ -125,23 +118,26 @@ func (c chart) withRates(rates ...float64) chart {
 // Sparks returns what is drawn in the queue's row of the list, each number on its own scale. What came and
 // went between two samples is in no depth, but in the adds.
 func (q queueReport) Sparks() []chart {
-	return []chart{
-		newChart("Queued", q.timeline, 2, countText, queued),
-		newChart("Adds per second", q.timeline, 0, perSecondText, count("c", adds.name, "", adds.of)),
+	if len(q.points) == 0 {
+		return nil
 	}
+	line := adds
+	line.class = "c"
+	return []chart{newChart("Queued", q, 2, countText, queued), newChart("Adds per second", q, 0, perSecondText, line)}
 }
 
 // newChart draws the sources on one axis from 0 to a round number that is neither below their values nor
 // below least.
-func newChart(title string, t timeline, least float64, text func(float64) string, sources ...source) chart {
+func newChart(title string, q queueReport, least float64, text func(float64) string, sources ...source) chart {
 	top := least
-	for _, p := range t.points {
+	for _, p := range q.points {
 		for _, s := range sources {
 			top = max(top, s.of(p))
 		}
 	}
 	top = roundUp(top)
-	covers := t.covers
+	last := q.points[len(q.points)-1]
+	covers := last.at.Sub(q.from)
 	if covers > time.Minute {
 		covers = covers.Round(10 * time.Second)
 	}
@@ -150,29 +146,32 @@ func newChart(title string, t timeline, least float64, text func(float64) string
 		X:     []string{human(covers) + " ago", human(covers/2) + " ago", "now"},
 		Label: fmt.Sprintf("%s over the last %s:", title, human(covers)),
 	}
-	for i, s := range sources {
-		if i > 0 {
-			c.Label += ";"
+	for _, s := range sources {
+		line := newSeries(s, q.points, q.from, top)
+		if line.Now = text(s.of(last)); s.isTime && s.of(last) == 0 {
+			line.Now = "–"
 		}
-		values := mapped(t.points, s.of)
-		line := newSeries(s, values, t.ends, top)
-		if n := len(values); n > 0 {
-			if line.Now = text(values[n-1]); s.isTime && values[n-1] == 0 {
-				line.Now = "–"
-			}
-			c.Label += fmt.Sprintf(" %s now %s, at most %s", s.name, line.Now, text(slices.Max(values)))
-		}
+		most := slices.Max(mapped(q.points, s.of))
+		c.Label += fmt.Sprintf(" %s now %s, at most %s;", s.name, line.Now, text(most))
 		c.Series = append(c.Series, line)
 	}
+	c.Label = strings.TrimSuffix(c.Label, ";")
 	return c
 }
 
-// newSeries draws values as a line from the left edge of the box to the right one, with a gap where a time is
-// not known.
-func newSeries(s source, values, ends []float64, top float64) series {
+// newSeries draws a line from the left edge of the box to the right one, with a gap where a time is not known.
+func newSeries(s source, points []point, from time.Time, top float64) series {
+	covers := points[len(points)-1].at.Sub(from)
+	across := func(t time.Time) float64 {
+		if covers <= 0 {
+			return chartWidth
+		}
+		return chartWidth * float64(t.Sub(from)) / float64(covers)
+	}
 	var line strings.Builder
 	open := false
-	for i, v := range values {
+	for i, p := range points {
+		v := s.of(p)
 		if s.isTime && v == 0 {
 			open = false
 			continue
@@ -180,23 +179,24 @@ func newSeries(s source, values, ends []float64, top float64) series {
 		// A pixel is left above and below, so that the stroke is not cut.
 		down := 1 + (chartHeight-2)*(1-v/top)
 		if !open {
-			from := ends[i]
+			start := across(p.at)
 			if i == 0 {
-				from = 0 // What is known of the first interval holds from its begin.
+				start = 0 // What is known of the first interval holds from its begin.
 			}
-			fmt.Fprintf(&line, "M%.5g,%.4g", from*chartWidth, down)
+			fmt.Fprintf(&line, "M%.5g,%.4g", start, down)
 		}
 		// A flat part needs only its ends.
-		if !open || i+1 == len(values) || values[i-1] != v || values[i+1] != v {
-			fmt.Fprintf(&line, "L%.5g,%.4g", ends[i]*chartWidth, down)
+		isFlat := open && i+1 < len(points) && s.of(points[i-1]) == v && s.of(points[i+1]) == v
+		if !isFlat {
+			fmt.Fprintf(&line, "L%.5g,%.4g", across(p.at), down)
 		}
 		open = true
 	}
-	all := series{Class: s.class, Name: s.name, Line: line.String()}
-	if strings.Contains(s.class, "area") && len(values) > 0 {
-		all.Area = fmt.Sprintf("%sL%d,%dL0,%d", all.Line, chartWidth, chartHeight, chartHeight)
+	drawn := series{Class: s.class, Name: s.name, Line: line.String()}
+	if strings.Contains(s.class, "area") {
+		drawn.Area = fmt.Sprintf("%sL%d,%dL0,%d", drawn.Line, chartWidth, chartHeight, chartHeight)
 	}
-	return all
+	return drawn
 }
 
 // roundUp returns a number that is not below v and, like its half, round.

@@ -2,13 +2,9 @@ package debug
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -20,34 +16,19 @@ type entry struct {
 	id, name string
 	// queueName is the name that the queue itself has, which a pool has by default.
 	queueName string
-	// queue is zero if only pools are known. Its functions are foreign code, which may panic or block.
+	// queue is zero if only pools are known.
 	queue   workqueue.Inspector
 	history history
-	// asking has a token while the queue is being read, so that a queue that does not answer is asked once.
-	asking chan struct{}
-	// asked is when the running call began, in real time, or nil. last is the last answer, without keys, or
-	// nil.
-	asked atomic.Pointer[time.Time]
-	last  atomic.Pointer[reading]
-
 	// pools are all those with its name, if queue is zero. They are guarded by Handler.mu.
 	pools []*worker.Inspector
-
-	mu struct {
-		sync.Mutex
-		// found are keys that were searched for, by their texts and ids: to look them up again needs no search.
-		found map[[2]string][]any
-	}
 }
 
 func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
 
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
-	e := &entry{name: name, queueName: name, queue: q, asking: make(chan struct{}, 1)}
-	own := h.readOne(context.Background(), e, 0).stats.Name
-	h.mu.Lock() // A call that has not answered may read them yet.
+	e := &entry{name: name, queueName: name, queue: q}
+	own := h.read(e, 0).stats.Name
 	e.queueName, e.name = own, short(cmp.Or(name, own), maxName)
-	h.mu.Unlock()
 	h.removeIfEnded(e.name)
 	h.insert(e)
 	return func() { h.remove(e) }
@@ -89,9 +70,7 @@ func (h *Handler) removeIfEnded(id string) {
 	if old == nil || !old.hasQueue() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if h.readOne(ctx, old, 0).hasEnded() {
+	if h.read(old, 0).hasEnded() {
 		h.remove(old)
 	}
 }
@@ -122,7 +101,7 @@ func (h *Handler) addPool(name string, p worker.Inspector) {
 	}
 	e := h.mu.poolEntries[name]
 	if e == nil {
-		e = &entry{name: short(name, maxName), queueName: name, asking: make(chan struct{}, 1)}
+		e = &entry{name: short(name, maxName), queueName: name}
 		h.mu.poolEntries[name] = e
 		// The prefix leaves the id to a queue with this name, which may come later.
 		h.addLocked(e, "pool "+e.name)

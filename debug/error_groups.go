@@ -29,38 +29,31 @@ type matchingReport struct {
 	More bool `json:"more,omitempty"`
 }
 
-// listErrors lists the keys whose errors contain r.Errors, which the buttons for all of them are for, instead
-// of all that fail or were given up.
-func (r *queuePage) listErrors(ctx context.Context, h *Handler, read *reading) {
-	groups := make(errorGroups)
-	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
+// matching calls f for the failing and given-up keys whose errors contain text, and counts them.
+func (h *Handler) matching(ctx context.Context, r *reading, text string, f func(knownKey)) *matchingReport {
+	m := new(matchingReport)
 	ctx, done, noTurn := searchTurn(ctx, h.searching, countTime)
 	defer done()
-	filter := keyFilter{state: allSets, errorText: r.Errors}
-	r.Matching.More = noTurn != nil || read.visit(ctx, filter, func(k knownKey) bool {
-		keys, n := &r.Failing, &r.Matching.Failing
-		if k.state == stateGivenUp {
-			keys, n = &r.GivenUp, &r.Matching.GivenUp
+	if noTurn != nil {
+		return &matchingReport{More: true}
+	}
+	r.atHand = false
+	for k := range r.keysIn(allSets) {
+		if ctx.Err() != nil {
+			break
 		}
-		if *n++; len(*keys) < r.limit {
-			*keys = append(*keys, k.report())
+		switch {
+		case !k.hasError(text):
+			continue
+		case k.set() == stateGivenUp:
+			m.GivenUp++
+		default:
+			m.Failing++
 		}
-		groups.add(k)
-		return true
-	})
-	r.ErrorGroups = groups.sorted()
-}
-
-// countErrors counts the errors of all failing and given-up keys that the pools remember, and of those
-// given-up keys of the queue that were read. It returns how many keys it has counted.
-func (r *reading) countErrors(ctx context.Context) (groups errorGroups, keys int) {
-	groups = make(errorGroups)
-	r.visit(ctx, keyFilter{state: allSets, atHand: true}, func(k knownKey) bool {
-		groups.add(k)
-		keys++
-		return true
-	})
-	return groups, keys
+		f(k)
+	}
+	m.More = r.more || ctx.Err() != nil
+	return m
 }
 
 // errorGroups counts errors by their patterns.
@@ -89,10 +82,11 @@ const (
 )
 
 func (g errorGroups) add(k knownKey) {
-	if k.failed.Err == "" {
+	f := k.failure()
+	if f == nil || f.Err == "" {
 		return
 	}
-	pattern, words := patternOf(k.failed.Err, keyText(k.key))
+	pattern, words := patternOf(f.Err, keyText(k.key()))
 	p := g[pattern]
 	if p == nil {
 		p = &errorPattern{places: make([]place, len(words)), groups: make(map[string]*errorGroup)}
@@ -117,7 +111,7 @@ func (g errorGroups) add(k knownKey) {
 		}
 	}
 	e := p.at(codes)
-	if k.state == stateGivenUp {
+	if k.set() == stateGivenUp {
 		e.GivenUp++
 	} else {
 		e.Failing++

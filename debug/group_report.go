@@ -30,30 +30,28 @@ func (g groupReport) AtLimit() bool { return g.Limit > 0 && g.Held >= g.Limit }
 const maxGroup = 4 << 10
 
 // groups returns the paused groups, and those of the listed keys, with what the queue knows of them.
-func (r *reading) groups(lists keyLists, now time.Time) []groupReport {
+func (r *reading) groups(lists map[string][]knownKey) []groupReport {
 	names, listed := slices.Clone(r.pausedGroups), make(map[string]int)
 	seen := make(map[any]bool) // A key may be in two lists.
-	for _, keys := range lists.all() {
-		for _, k := range *keys {
-			if k.group == "" || seen[k.raw] {
+	for _, s := range sections {
+		for _, k := range lists[s.State] {
+			group := k.inQueue.Group
+			if group == "" || seen[k.key()] {
 				continue
 			}
-			seen[k.raw] = true
-			if listed[k.group]++; listed[k.group] == 1 && !slices.Contains(r.pausedGroups, k.group) {
-				names = append(names, k.group)
+			seen[k.key()] = true
+			if listed[group]++; listed[group] == 1 && !slices.Contains(r.pausedGroups, group) {
+				names = append(names, group)
 			}
 		}
 	}
 	return mapped(names[:min(len(names), maxKeys)], func(name string) groupReport {
-		g := groupReport{Group: name, Listed: listed[name], Keys: listed[name]}
+		group := r.entry.queue.SnapshotGroup(name)
+		g := groupReport{Group: name, Listed: listed[name], Keys: group.Keys, Held: group.Held, Limit: group.Limit,
+			Paused:      slices.Contains(r.pausedGroups, name),
+			PausedUntil: group.PausedUntil.UTC(), PausedFor: between(r.at, group.PausedUntil)}
 		if g.Cut = len(name) > maxGroup; g.Cut {
 			g.Group = short(name, maxName)
-		}
-		g.Paused = slices.Contains(r.pausedGroups, name)
-		if r.entry.queue.SnapshotGroup != nil {
-			group := r.entry.queue.SnapshotGroup(name)
-			g.Keys, g.Held, g.Limit = group.Keys, group.Held, group.Limit
-			g.PausedUntil, g.PausedFor = group.PausedUntil.UTC(), between(now, group.PausedUntil)
 		}
 		return g
 	})

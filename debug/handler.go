@@ -41,9 +41,7 @@ type Options struct {
 //
 // While it shows something, the handler has a goroutine that reads the numbers of all queues every few
 // seconds, so that the charts are there at the first look. For a thousand queues that takes a few
-// milliseconds. It takes up to 10 KB for each queue that was busy in the last ten minutes, and less than 2 KB
-// for others. A silent queue delays the list by a second at most, and its own page by five. It keeps a
-// goroutine until it answers.
+// milliseconds. It takes 10 KB for each queue.
 type Handler struct {
 	// Times has the methods of a provider that makes no metrics.
 	Times
@@ -53,7 +51,7 @@ type Handler struct {
 	metrics workqueue.StatsProvider
 	audit   func(*http.Request, Action) // nil without actions
 
-	// running counts the goroutines. It grows under mu, and not after Close.
+	// running waits for the sampler.
 	running sync.WaitGroup
 	// searching has room for one search at a time, and acting for one action, which waits for no search.
 	searching, acting chan struct{}
@@ -105,8 +103,7 @@ func NewHandler(o Options) *Handler {
 // Close Register does nothing.
 //
 // h keeps q alive until unregister is called (any number of times), h is closed, or q is shut down and empty,
-// which h notices within Options.SampleEvery. Register asks q for its Stats, for up to five seconds, and so
-// does the constructor of a queue that has h as its MetricsProvider.
+// which h notices within Options.SampleEvery.
 //
 // Register panics if q is no [workqueue.Extended]: package foreign makes one of other queues. Keys are
 // printed as package fmt does, so that their methods (String, Error, Format, GoString) are called when a page
@@ -115,8 +112,8 @@ func Register[T comparable](h *Handler, name string, q workqueue.TypedInterface[
 	return h.register(name, workqueue.Inspect(q))
 }
 
-// Close forgets all queues and pools. When it returns, h has no goroutines, and calls no method of a queue. h
-// still answers requests, and shows no queues. Close may be called any number of times.
+// Close forgets all queues and pools. When it returns, h has no goroutine. h still answers requests, and
+// shows no queues. Close may be called any number of times.
 func (h *Handler) Close() {
 	defer h.running.Wait()
 	h.mu.Lock()
@@ -144,14 +141,4 @@ func (h *Handler) stopIfEmptyLocked() {
 		h.mu.stop()
 		h.mu.stop = nil
 	}
-}
-
-// goUnlessClosed calls f in a goroutine for which Close waits. After Close it returns false.
-func (h *Handler) goUnlessClosed(f func()) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.mu.closed {
-		h.running.Go(f)
-	}
-	return !h.mu.closed
 }

@@ -161,44 +161,6 @@ func TestForeignQueue(t *testing.T) {
 	debug.Register(h, "theirs", foreign{workqueue.NewTyped[int]()})
 }
 
-// broken panics with something that panics.
-type broken struct{ workqueue.Extended[int] }
-
-type worse struct{}
-
-func (worse) Error() string { panic(worse{}) }
-
-func (broken) Stats() workqueue.Stats               { panic(worse{}) }
-func (broken) Snapshot(int) workqueue.Snapshot[int] { panic(worse{}) }
-
-// greedy gives more than it is asked for, and less than nothing.
-type greedy struct{ workqueue.Extended[int] }
-
-func (greedy) Stats() workqueue.Stats { return workqueue.Stats{Queued: -5} }
-func (greedy) Snapshot(int) workqueue.Snapshot[int] {
-	return workqueue.Snapshot[int]{Queued: make([]workqueue.KeySnapshot[int], 5000)}
-}
-
-func TestBrokenQueues(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		b := broken{workqueue.NewTyped[int]()}
-		debug.Register(h, "", b)
-		debug.Register(h, "broken", b)
-		debug.Register(h, "good", workqueue.NewTyped[int]())
-		debug.Register(h, "greedy", greedy{workqueue.NewTyped[int]()})
-		time.Sleep(time.Minute) // The sampler asks them, too.
-		wantBody(t, get(h, ""), "broken", "panicked", "good")
-		wantBody(t, get(h, "?queue=broken"), "The queue panicked with a debug_test.worse.")
-		if d := getJSON[detail](t, h, "?queue=broken"); d.Queue.Error == "" {
-			t.Errorf("%+v", d)
-		}
-		if d := getJSON[detail](t, h, "?queue=greedy&keys=7"); len(d.Queued) != 7 ||
-			slices.Max(d.Queue.Depth) != 0 {
-			t.Errorf("%d keys, depth %v", len(d.Queued), d.Queue.Depth)
-		}
-	})
-}
-
 // Everything at once, for the race detector.
 func TestConcurrently(t *testing.T) {
 	h := newHandler(t, debug.Options{SampleEvery: time.Millisecond})
@@ -295,122 +257,11 @@ func TestLayersAndNames(t *testing.T) {
 	}
 }
 
-// server is where queues are that may not answer.
-type server struct {
-	// silent has a channel that is closed when the server answers again.
-	silent atomic.Pointer[chan struct{}]
-	asked  atomic.Int32
-	queued atomic.Int32
-}
-
-func (s *server) beSilent() {
-	c := make(chan struct{})
-	s.silent.Store(&c)
-}
-
-func (s *server) answer() { close(*s.silent.Swap(nil)) }
-
-func (s *server) queue() workqueue.Inspector {
-	answer := func() workqueue.Stats {
-		s.asked.Add(1)
-		if c := s.silent.Load(); c != nil {
-			<-*c
-		}
-		return workqueue.Stats{Queued: int(s.queued.Load()), Adds: 7}
-	}
-	return workqueue.Inspector{
-		Stats:    answer,
-		Snapshot: func(int) workqueue.Snapshot[any] { return workqueue.Snapshot[any]{Stats: answer()} },
-	}
-}
-
 // took returns what h answers to a query, and after how much time.
 func took(t *testing.T, h *debug.Handler, query string) (list, time.Duration) {
 	began := time.Now()
 	a := getJSON[list](t, h, query)
 	return a, time.Since(began)
-}
-
-// Queues that do not answer make no list wait for more than a second, are asked once, and are shown as they
-// were. The others have their charts.
-func TestQueuesThatDoNotAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{SampleEvery: 4 * time.Second})
-		var far server
-		far.queued.Store(3)
-		for n := range 100 {
-			inspect(h, fmt.Sprintf("far %03d", n), far.queue())
-		}
-		near := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "a near one",
-			MetricsProvider: h})
-		defer near.ShutDown()
-		time.Sleep(41 * time.Second)
-		far.beSilent()
-		far.queued.Store(9)
-		far.asked.Store(0)
-		if _, d := took(t, h, ""); d != time.Second {
-			t.Errorf("the first list took %v", d)
-		}
-		for n := range 10 {
-			near.Add(n)
-			time.Sleep(4 * time.Second)
-		}
-		l, d := took(t, h, "?sort=name")
-		if d != 0 || len(l.Queues) != 50 {
-			t.Errorf("the list of %d queues took %v", len(l.Queues), d)
-		}
-		if n := far.asked.Load(); n != 100 {
-			t.Errorf("100 queues were asked %d times", n)
-		}
-		if q := l.Queues[0]; q.Queued != 10 || q.Error != "" || q.Unanswered != nil ||
-			fmt.Sprint(q.Depth[len(q.Depth)-5:]) != "[7 8 9 10 10]" {
-			t.Errorf("the one that answers: %+v", q)
-		}
-		for _, q := range l.Queues[1:] {
-			if q.Queued != 3 || q.Unanswered == nil || *q.Unanswered != 42 ||
-				!strings.Contains(q.Error, "does not answer") {
-				t.Errorf("one that does not: %+v", q)
-				break
-			}
-		}
-		wantBody(t, get(h, ""), "far 000", "no answer for 42 s")
-		wantBody(t, get(h, "?queue=far+007"), "no answer for 42 s", "These are its numbers of 42 s ago",
-			"<dt>Queued</dt><dd><a href=\"#queued\">3")
-		wantBody(t, get(h, "?queue=far+007&state=queued"), "does not answer", "There may be more", "Not known.")
-		if f := find(t, h, "far+007", "a"); !f.Incomplete {
-			t.Errorf("a search in a queue that does not answer: %+v", f)
-		}
-
-		far.answer()
-		time.Sleep(time.Second)
-		for _, q := range getJSON[list](t, h, "").Queues {
-			if q.Error != "" || strings.HasPrefix(q.ID, "far") && q.Queued != 9 {
-				t.Errorf("after the server has answered: %+v", q)
-			}
-		}
-	})
-}
-
-// A queue that does not answer when it is made appears nevertheless. What it has counted before is no burst.
-func TestQueueThatHasNeverAnswered(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		var far server
-		far.beSilent()
-		began := time.Now()
-		inspect(h, "far", far.queue())
-		if d := time.Since(began); d != 5*time.Second {
-			t.Errorf("its program had to wait for %v", d)
-		}
-		wantBody(t, get(h, ""), "far", "no answer")
-		wantBody(t, get(h, "?queue=far"), "does not answer, and never has")
-		time.Sleep(62 * time.Second) // The answer comes between two samples.
-		far.answer()
-		time.Sleep(time.Minute)
-		d := getJSON[detail](t, h, "?queue=far")
-		if d.Queue.Minute.Adds != 0 || len(d.History.Adds) > 14 {
-			t.Errorf("%+v", d)
-		}
-	})
 }
 
 // Close waits for a call that still runs, and a page is not made of a queue that was closed.

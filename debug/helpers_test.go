@@ -19,6 +19,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 	"go.uber.org/goleak"
 	testingclock "k8s.io/utils/clock/testing"
@@ -89,6 +90,30 @@ func withRest(i worker.Inspector) worker.Inspector {
 	return i
 }
 
+// keysIn yields the keys that s has in that state.
+func keysIn(s worker.Snapshot[any], state worker.KeyState) iter.Seq[worker.KeySnapshot[any]] {
+	var keys []worker.KeySnapshot[any]
+	switch state {
+	case worker.KeyRunning:
+		for _, k := range s.Running {
+			keys = append(keys, worker.KeySnapshot[any]{Key: k.Key, Running: &k})
+		}
+	case worker.KeyOnHold:
+		for _, k := range s.Held {
+			keys = append(keys, worker.KeySnapshot[any]{Key: k.Key, Held: &k})
+		}
+	case worker.KeyFailing:
+		for _, k := range s.Failing {
+			keys = append(keys, worker.KeySnapshot[any]{Key: k.Key, Failing: &k})
+		}
+	case worker.KeyGivenUp:
+		for _, k := range s.GivenUp {
+			keys = append(keys, worker.KeySnapshot[any]{Key: k.Key, GivenUp: &k})
+		}
+	}
+	return slices.Values(keys)
+}
+
 // inspectorOf is that of a pool that cannot do anything.
 func inspectorOf(snapshot func(limit int) worker.Snapshot[any]) worker.Inspector {
 	return worker.Inspector{
@@ -105,11 +130,9 @@ func inspectorOf(snapshot func(limit int) worker.Snapshot[any]) worker.Inspector
 			k.Failing, k.GivenUp = find(s.Failing), find(s.GivenUp)
 			return k
 		},
-		FailingKeys: func(int) []worker.FailedKey[any] { return snapshot(1000).Failing },
-		GivenUpKeys: func(int) []worker.FailedKey[any] { return snapshot(1000).GivenUp },
-		HeldKeys:    func() iter.Seq[worker.HeldKey[any]] { return slices.Values(snapshot(1000).Held) },
-		Cancel:      func(any) bool { return false },
-		Forget:      func(any) {},
+		Keys:   func(state worker.KeyState) iter.Seq[worker.KeySnapshot[any]] { return keysIn(snapshot(1000), state) },
+		Cancel: func(any) bool { return false },
+		Forget: func(any) {},
 	}
 }
 
@@ -198,7 +221,7 @@ type (
 		GivenUp                                        int `json:"given_up"`
 		GivenUpKeys                                    int `json:"given_up_keys"`
 		Interrupted                                    int
-		Handler                                        struct{ Count int }
+		Durations                                      workqueue.Histogram
 	}
 	detail struct {
 		Registered                        int
@@ -349,6 +372,9 @@ func inspect(h interface {
 	}
 	if q.AddCause == nil && q.Add != nil {
 		q.AddCause = func(key any, _ workqueue.Cause) { q.Add(key) }
+	}
+	if q.SnapshotGroup == nil && q.PausedGroups != nil {
+		q.SnapshotGroup = func(string) operate.GroupSnapshot { return operate.GroupSnapshot{} }
 	}
 	h.InspectQueue(name, q)
 }

@@ -67,7 +67,7 @@ func TestBurstBetweenSamples(t *testing.T) {
 		}
 		pass(q, 600, 0)
 		time.Sleep(10 * time.Second)
-		if d := getJSON[detail](t, h, "?queue=q"); d.Queue.Minute.Adds != 10 {
+		if d := getJSON[detail](t, h, "?queue=q"); math.Round(d.Queue.Minute.Adds) != 10 {
 			t.Errorf("600 adds in the last minute: %+v", d.Queue.Minute)
 		}
 	})
@@ -136,8 +136,7 @@ func TestRecentTimes(t *testing.T) {
 			r.Covers > 600 {
 			t.Errorf("%+v", r)
 		}
-		wantBody(t, get(h, "?queue=q"), "Times</h2>", "In work</th>", "5 ms", "≤ 10 ms", "In work, since the start",
-			"2.5 s", "≤ 5 s")
+		wantBody(t, get(h, "?queue=q"), "Times</h2>", "In work</th>", "5 ms", "≤ 10 ms")
 	})
 }
 
@@ -158,8 +157,8 @@ func TestBounds(t *testing.T) {
 			h := newHandler(t, debug.Options{Metrics: &watcher{bounds: c.bounds}})
 			q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
 			pass(q, 10, c.held)
-			cell := ">" + c.want + "<" // of half and of 99 %, lately and since the start
-			wantBody(t, get(h, "?queue=q"), "In work</th>", cell, cell, cell, cell)
+			cell := ">" + c.want + "<" // of half, 90 and 99 %
+			wantBody(t, get(h, "?queue=q"), "In work</th>", cell, cell, cell)
 		})
 	}
 }
@@ -243,23 +242,6 @@ func TestEarlyTick(t *testing.T) {
 		synctest.Wait()
 		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) != 2 || slices.Max(d.History.Adds) != 0 {
 			t.Errorf("adds %v", d.History.Adds)
-		}
-	})
-}
-
-// The charts of a queue that does not answer keep what they had: the first answer after a gap is one sample.
-func TestHistoryOfQueueThatDoesNotAnswer(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		var far server
-		inspect(h, "q", far.queue())
-		far.queued.Store(3)
-		time.Sleep(31 * time.Second)
-		far.beSilent()
-		time.Sleep(time.Hour)
-		far.answer()
-		time.Sleep(10 * time.Second)
-		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Queued) > 10 || d.History.Queued[1] != 3 {
-			t.Errorf("%v", d.History.Queued)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -9,19 +8,14 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-const (
-	stateHeld    = "held"     // on hold
-	stateFailing = "failing"  // not in the queue, but the limiter or a pool remembers failures
-	stateGivenUp = "given_up" // a pool or the queue itself does not try it any more
-	stateAbsent  = "absent"   // nothing is known of it, any more
-	stateUnknown = "unknown"  // the queue did not answer
-)
-
-// keyReport is what is shown of a key.
+// keyReport is what pages show of a key. Texts are cut and printable.
 type keyReport struct {
-	Key      string    `json:"key"`
-	Bytes    int       `json:"bytes"`
-	Cut      bool      `json:"-"`
+	// Key is its text, and Bytes how long that was before it was Cut. ID distinguishes keys whose texts are alike.
+	Key   string `json:"key"`
+	ID    string `json:"id,omitempty"`
+	Bytes int    `json:"bytes"`
+	Cut   bool   `json:"-"`
+
 	State    string    `json:"state,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	For      *seconds  `json:"for_seconds,omitempty"`
@@ -30,38 +24,39 @@ type keyReport struct {
 	Again    bool      `json:"again"`
 	Requeues int       `json:"requeues"`
 	Priority int       `json:"priority"`
-	Group    string    `json:"group,omitempty"` // cut and printable
+	Group    string    `json:"group,omitempty"`
 	Blocked  bool      `json:"blocked,omitempty"`
-	// Causes are cut and printable.
-	Causes *workqueue.Causes `json:"causes,omitempty"`
-	// What follows is known of keys that a pool handles.
-	Attempt     int `json:"attempt,omitempty"`
-	MaxAttempts int `json:"max_attempts,omitempty"`
-	// AtOnce is how many calls in a row wanted it again at once: see AtOnce of worker.Call.
-	AtOnce     int         `json:"at_once,omitempty"`
-	Held       *holdReport `json:"hold,omitempty"`
-	Stuck      bool        `json:"stuck,omitempty"`
-	Canceled   bool        `json:"canceled,omitempty"`
-	Stack      string      `json:"stack,omitempty"`
-	Error      string      `json:"error,omitempty"`
-	FailsSince time.Time   `json:"fails_since,omitzero"`
-	FailsFor   *seconds    `json:"fails_for_seconds,omitempty"`
-	FailedAt   time.Time   `json:"failed_at,omitzero"`
-	Ago        *seconds    `json:"failed_ago_seconds,omitempty"`
-	// PanicStack is that of the last failed call that panicked.
-	PanicStack string `json:"panic_stack,omitempty"`
-	ID         string `json:"id,omitempty"`
-	// Queue is set for keys that were found in all queues.
-	Queue *queueName `json:"queue,omitempty"`
+	// GroupToPause is the whole name of the group, which an action needs, unless it is too long for a button.
+	GroupToPause string            `json:"-"`
+	Causes       *workqueue.Causes `json:"causes,omitempty"`
 
-	// QueueID is the id of its queue and Actions what can be done with it. Linked reports that the page is not
-	// its own.
-	QueueID string    `json:"-"`
+	// What follows is known of keys that a pool handles. AtOnce is how many calls in a row wanted the key at
+	// once: see AtOnce of worker.Call.
+	Attempt     int         `json:"attempt,omitempty"`
+	MaxAttempts int         `json:"max_attempts,omitempty"`
+	AtOnce      int         `json:"at_once,omitempty"`
+	Held        *holdReport `json:"hold,omitempty"`
+	Stuck       bool        `json:"stuck,omitempty"`
+	Canceled    bool        `json:"canceled,omitempty"`
+	Stack       string      `json:"stack,omitempty"`
+
+	// What follows is known of keys that fail or were given up. PanicStack is that of the last failed call that
+	// panicked.
+	Error      string    `json:"error,omitempty"`
+	FailsSince time.Time `json:"fails_since,omitzero"`
+	FailsFor   *seconds  `json:"fails_for_seconds,omitempty"`
+	FailedAt   time.Time `json:"failed_at,omitzero"`
+	Ago        *seconds  `json:"failed_ago_seconds,omitempty"`
+	PanicStack string    `json:"panic_stack,omitempty"`
+	// IsGivenUp reports that the record of its failures is all that is left of the key.
+	IsGivenUp bool `json:"-"`
+
+	// QueueID is the id of its queue, and Queue is set in a list of keys of several queues.
+	QueueID string     `json:"-"`
+	Queue   *queueName `json:"queue,omitempty"`
+	// Actions are what can be done with it. Linked reports that the page is not the key's own.
 	Actions actionSet `json:"-"`
 	Linked  bool      `json:"-"`
-	raw     any
-	group   string // the whole name
-	givenUp bool
 }
 
 // holdReport says what a key on hold waits for, since when, and until when at the latest.
@@ -73,14 +68,49 @@ type holdReport struct {
 	UntilIn *seconds  `json:"until_in_seconds"`
 }
 
-func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
-	f := k.Failures
-	return keyReport{
-		Attempt: f.Count, Error: short(f.Err, maxError), FailsSince: f.Since.UTC(),
-		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
-		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes),
-		raw: k.Key, group: k.Group,
+// report returns what pages show of k, as it was when r was read. It calls the key's own methods.
+func (r *reading) report(k knownKey) keyReport {
+	q, p, now := k.inQueue, k.inPools, r.at
+	text := keyText(k.key())
+	report := keyReport{
+		Key: cut(text, maxKey), ID: keyID(k.key()), Bytes: len(text), Cut: len(text) > maxKey,
+		State: k.state(), Since: q.Since.UTC(), Due: q.Due.UTC(), Again: q.Again, Requeues: q.Requeues,
+		Priority: q.Priority, Group: short(q.Group, maxName), Blocked: q.Blocked,
+		MaxAttempts: p.MaxAttempts, AtOnce: p.AtOnce, PanicStack: stackText(p.PanicStack),
+		Causes: newCauses(q.Causes), QueueID: r.entry.id, IsGivenUp: k.isGivenUp(),
 	}
+	if len(q.Group) <= maxGroup {
+		report.GroupToPause = q.Group
+	}
+	if report.State == stateAbsent && r.missing != nil {
+		report.State = stateUnknown
+	}
+	if report.Causes == nil {
+		report.Causes = newCauses(&p.Causes)
+	}
+	if f := k.failure(); f != nil {
+		report.Attempt, report.Error = f.Attempt, short(f.Err, maxError)
+		report.FailsSince, report.FailsFor = f.Since.UTC(), between(f.Since, now)
+	}
+	if f := p.GivenUp; f != nil && p.Failing == nil {
+		report.FailedAt, report.Ago = f.Time.UTC(), between(f.Time, now)
+	}
+	if f := p.Failing; f != nil && q.Due.IsZero() {
+		report.Due = f.NextTry.UTC()
+	}
+	if c := p.Running; c != nil {
+		report.Attempt, report.Stuck, report.Canceled = c.Attempt, c.Stuck, c.Canceled
+		report.Stack = stackText(c.Stack)
+		if report.Since.IsZero() {
+			report.Since = c.Started.UTC()
+		}
+	}
+	if h := p.Held; h != nil {
+		report.Held = &holdReport{Reason: short(h.Reason, maxKey), Since: h.Since.UTC(), Until: h.Until.UTC(),
+			For: between(h.Since, now), UntilIn: between(now, h.Until)}
+	}
+	report.For, report.DueIn = between(report.Since, now), between(now, report.Due)
+	return report
 }
 
 // newCauses returns a printable copy of c, or nil if there are none.
@@ -96,42 +126,6 @@ func newCauses(c *workqueue.Causes) *workqueue.Causes {
 	return &printable
 }
 
-func (k *keyReport) addRunning(r worker.RunningKey[any]) {
-	k.Attempt, k.Stuck, k.Canceled, k.Stack = r.Attempt, r.Stuck, r.Canceled, stackText(r.Stack)
-	if k.Since.IsZero() {
-		k.Since = r.Started.UTC()
-	}
-}
-
-func (k *keyReport) addHold(h worker.HeldKey[any]) {
-	k.Held = &holdReport{Reason: short(h.Reason, maxKey), Since: h.Since.UTC(), Until: h.Until.UTC()}
-}
-
-func (k *keyReport) addFailure(f worker.FailedKey[any], state string) {
-	k.givenUp = k.givenUp || state == stateGivenUp
-	k.Attempt = max(k.Attempt, f.Attempt)
-	k.Error = short(f.Err, maxError)
-	k.FailsSince, k.FailedAt = f.Since.UTC(), f.Time.UTC()
-	if k.Due.IsZero() && state != "" {
-		k.Due = f.NextTry.UTC()
-	}
-}
-
-// finish sets what depends on the keys' own methods, on now, and on the queue, unless that is known.
-func finish(keys []keyReport, queueID string, now time.Time) {
-	for i := range keys {
-		k := &keys[i]
-		k.QueueID = cmp.Or(k.QueueID, queueID)
-		text := keyText(k.raw)
-		k.Key, k.Bytes, k.Cut, k.ID = cut(text, maxKey), len(text), len(text) > maxKey, keyID(k.raw)
-		k.For, k.Ago, k.DueIn = between(k.Since, now), between(k.FailedAt, now), between(now, k.Due)
-		k.FailsFor = between(k.FailsSince, now)
-		if k.Held != nil {
-			k.Held.For, k.Held.UntilIn = between(k.Held.Since, now), between(now, k.Held.Until)
-		}
-	}
-}
-
 // LongError returns the beginning of an error that would fill many lines of a list, and otherwise "".
 func (k keyReport) LongError() string {
 	if len(k.Error) <= longError {
@@ -140,55 +134,31 @@ func (k keyReport) LongError() string {
 	return short(k.Error, longError)
 }
 
-// Comes says where a failing key is that does not wait for its next try.
-func (k keyReport) Comes() string {
-	switch k.State {
-	case string(workqueue.KeyQueued):
-		return "queued"
-	case string(workqueue.KeyProcessing):
-		return "running"
-	}
-	return ""
+// IsInQueue reports whether the queue has the key.
+func (k keyReport) IsInQueue() bool {
+	return k.State == stateQueued || k.State == stateWaiting || k.State == stateProcessing
 }
 
-// GroupToPause returns the whole name of the key's group, or "" if it is too long for a button.
-func (k keyReport) GroupToPause() string {
-	if len(k.group) > maxGroup {
-		return ""
-	}
-	return k.group
+// busyReport is one of the keys that are called most.
+type busyReport struct {
+	keyReport
+	Calls uint64
+	Share int // in percent
 }
 
-// IsGivenUp reports whether the record of the key's failures is all that is left of it.
-func (k keyReport) IsGivenUp() bool { return k.givenUp && (k.State == "" || k.State == stateGivenUp) }
-
-// addPool adds what a pool knows of the key.
-func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
-	state := k.State
-	if s.GivenUp != nil {
-		state = stateGivenUp
-		k.addFailure(*s.GivenUp, state)
+// busiestReport returns the keys that were called most in the last ten minutes, if one of them takes a
+// noticeable part of all calls.
+func (r *reading) busiestReport() (all []busyReport) {
+	if r.workers.BusiestShare < leastShare {
+		return nil
 	}
-	if s.Failing != nil {
-		state = stateFailing
-		k.addFailure(*s.Failing, state)
+	slices.SortStableFunc(r.busiest, func(a, b worker.BusyKey[any]) int { return int(b.Calls) - int(a.Calls) })
+	for _, k := range r.busiest[:min(len(r.busiest), busiestKeys)] {
+		known := fromPool(worker.KeySnapshot[any]{Key: k.Key, Causes: k.Causes})
+		all = append(all, busyReport{r.report(known), k.Calls, int(100*k.Share + 0.5)})
 	}
-	if s.Running != nil {
-		state = string(workqueue.KeyProcessing)
-		k.addRunning(*s.Running)
-	}
-	if s.Held != nil {
-		state = string(workqueue.KeyProcessing)
-		k.addHold(*s.Held)
-	}
-	if k.State == stateAbsent || k.State == stateFailing {
-		k.State = state
-	}
-	k.MaxAttempts, k.AtOnce = max(k.MaxAttempts, s.MaxAttempts), max(k.AtOnce, s.AtOnce)
-	if k.Causes == nil {
-		k.Causes = newCauses(&s.Causes)
-	}
-	if s.PanicStack != "" {
-		k.PanicStack = stackText(s.PanicStack)
-	}
+	return all
 }
+
+// leastShare is which part of all calls the busiest key must have to be shown.
+const leastShare = 0.05

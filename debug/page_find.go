@@ -1,9 +1,9 @@
 package debug
 
 import (
-	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,71 +14,61 @@ type findPage struct {
 	Found      foundReport `json:"found"`
 	// Error is why no queue was searched.
 	Error string `json:"error,omitempty"`
+
+	// Refresh is after how many seconds the page reloads: 0 if each reload would go over many keys.
+	Refresh  int    `json:"-"`
+	HrefJSON string `json:"-"`
 }
 
-// Refresh is after how many seconds the page reloads: 0 if each reload would go over many keys.
-func (p *findPage) Refresh() int {
-	if p.Found.looked > fewKeys || p.Error != "" {
-		return 0
-	}
-	return refreshSeconds
-}
-
-func (p *findPage) HrefJSON() string { return href("key", p.Found.Text, "format", "json") }
-
-// findPage looks for text in all queues, as search does in one.
+// findPage looks for text in all queues, one after the other.
 func (h *Handler) findPage(ctx context.Context, text string) *findPage {
-	p := &findPage{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: *newFoundReport(text, "")}
+	entries := h.entries()
+	slices.SortFunc(entries, func(a, b *entry) int { return strings.Compare(a.name+"\x00"+a.id, b.name+"\x00"+b.id) })
+	p := &findPage{
+		Time: h.clock.Now().UTC(), Registered: len(entries),
+		Found:    foundReport{Search: cut(text, maxKey), Keys: []keyReport{}},
+		HrefJSON: href("key", text, "format", "json"),
+	}
 	ctx, done, noTurn := searchTurn(ctx, h.searching, searchTime)
 	defer done()
 	if noTurn != nil {
 		p.Error, p.Found.Incomplete = noTurn.Error(), true
 		return p
 	}
-	all, answered := h.readAll(ctx), make(map[*entry]bool)
-	var asked []*entry
-	for _, r := range all {
-		if !r.late {
-			asked = append(asked, r.entry)
-		}
-	}
-	answers := sideBySide(h, searchers, asked, func(e *entry) *foundReport {
-		r := h.ask(ctx, e, searchLimit)
-		if r == nil {
-			return nil
-		}
-		r.err = nil
-		// This search has its turn already.
-		found := h.search(ctx, make(chan struct{}, 1), r, text, "", false)
-		found.Incomplete = found.Incomplete || r.err != nil
-		return found
-	})
-	for range asked {
-		var found *foundReport
-		select {
-		case found = <-answers:
-		case <-ctx.Done():
-			select { // An answer that is there counts.
-			case found = <-answers:
-			default:
-			}
-		}
-		if found != nil {
-			p.Found.addFrom(found)
-			p.Found.looked += found.looked
-			answered[found.of] = !found.Incomplete
-		}
-	}
-	for _, r := range all {
-		if !answered[r.entry] {
-			p.Found.Unanswered = append(p.Found.Unanswered, r.entry.named())
+	looked := 0
+	for _, e := range entries {
+		r := h.read(e, 0)
+		part, cancel := context.WithTimeout(ctx, searchTime/4)
+		s := h.search(part, make(chan struct{}, 1), r, text, "", true) // This one has its turn already.
+		cancel()
+		p.Found.add(s.report(r), e.named())
+		looked += r.looked
+		if s.incomplete {
+			p.Found.Unanswered = append(p.Found.Unanswered, e.named())
 		}
 	}
 	p.Found.Incomplete = len(p.Found.Unanswered) > 0
-	slices.SortFunc(p.Found.Unanswered, func(a, b queueName) int { return cmp.Compare(a.ID, b.ID) })
-	slices.SortStableFunc(p.Found.Keys, func(a, b keyReport) int {
-		return cmp.Compare(a.Queue.Name, b.Queue.Name)
-	})
-	finish(p.Found.Keys, "", p.Time)
+	if looked <= fewKeys {
+		p.Refresh = refreshSeconds
+	}
 	return p
+}
+
+// add adds what was found in one queue. Keys that are called exactly so take the place of others.
+func (f *foundReport) add(found foundReport, in queueName) {
+	switch {
+	case found.Exact && !f.Exact:
+		f.Exact, f.More, f.Keys = true, found.More, f.Keys[:0]
+	case found.Exact != f.Exact:
+		return
+	default:
+		f.More = f.More || found.More
+	}
+	for _, k := range found.Keys {
+		k.Queue = &in
+		f.Keys = append(f.Keys, k)
+	}
+	if len(f.Keys) > maxFound {
+		f.Keys, f.More = f.Keys[:maxFound], true
+	}
 }

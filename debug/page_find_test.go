@@ -88,50 +88,14 @@ func TestFindEverywhere(t *testing.T) {
 	})
 }
 
-// Queues that do not answer are named, and the others' keys are found.
-func TestFindEverywhereWithoutAnswers(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		near := workqueue.NewTyped[string]()
-		debug.Register(h, "near", near)
-		near.Add("a")
-		var far server
-		for n := range 30 {
-			inspect(h, fmt.Sprintf("far %02d <b>", n), far.queue())
-		}
-		inspect(h, "panics", workqueue.Inspector{
-			Stats:        noStats,
-			SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] { panic("oh") },
-		})
-		later := (&manyKeys{n: 1}).inspector()
-		later.SnapshotKey = func(any) (workqueue.KeySnapshot[any], bool) { panic("oh") }
-		inspect(h, "panics later", later)
-		far.beSilent()
-		began := time.Now()
-		e := getJSON[detail](t, h, "?key=a")
-		if d := time.Since(began); d > 2*time.Second || len(e.Found.Keys) != 1 ||
-			e.Found.Keys[0].Queue.ID != "near" ||
-			!e.Found.Incomplete || len(e.Found.Unanswered) != 31 || e.Found.Unanswered[0].ID != "far 00 <b>" ||
-			e.Found.Unanswered[30].ID != "panics" {
-			t.Errorf("after %v: %+v", d, e.Found)
-		}
-		wantBody(t, get(h, "?key=a"), "31 queues gave no answer, or none in time: ", "far 00 &lt;b&gt;</a>, ",
-			" and others.")
-		if e := getJSON[detail](t, h, "?key=key+0"); len(e.Found.Unanswered) != 32 ||
-			e.Found.Unanswered[31].ID != "panics later" {
-			t.Errorf("%+v", e.Found)
-		}
-		far.answer()
-	})
-}
-
-// A search of all queues ends after a minute, too, and waits for other searches.
+// A search of all queues is not held up by a queue with very many keys, and ends after a minute.
 func TestFindEverywhereEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		inspect(h, "endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
 		inspect(h, "small", (&manyKeys{n: 10}).inspector())
 		began := time.Now()
 		e := getJSON[detail](t, h, "?key=key+7")
-		if d := time.Since(began); d < time.Minute || d > 61*time.Second || len(e.Found.Unanswered) != 1 ||
+		if d := time.Since(began); d > time.Minute || len(e.Found.Unanswered) != 1 ||
 			e.Found.Unanswered[0].ID != "endless" || len(e.Found.Keys) == 0 {
 			t.Errorf("after %v: %+v", d, e.Found)
 		}

@@ -1,12 +1,11 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // maxListed bounds the memory of a page of all keys of one state.
@@ -25,15 +24,8 @@ type keysPage struct {
 	Error string `json:"error,omitempty"`
 
 	Section section `json:"-"`
-	cheap   bool
-}
-
-// Refresh is after how many seconds the page reloads: 0 if each reload would go over many keys.
-func (p *keysPage) Refresh() int {
-	if !p.cheap {
-		return 0
-	}
-	return refreshSeconds
+	// Refresh is after how many seconds the page reloads: 0 if each reload would go over many keys.
+	Refresh int `json:"-"`
 }
 
 func (p *keysPage) HrefJSON() string { return p.hrefOf("page", p.Page, "format", "json") }
@@ -43,67 +35,79 @@ func (p *keysPage) hrefOf(more ...any) string {
 	return href(append(more, "queue", p.Queue.ID, "state", p.State, "error", p.Section.Errors)...)
 }
 
-// keysPage lists the keys of e that have the state, and, if they fail or were given up, the errors that query
+// keysPage lists the keys of e that have the state and, if they fail or were given up, the errors that query
 // asks for.
 func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *keysPage {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
-	now := h.clock.Now()
-	r := h.readOne(ctx, e, searchLimit)
-	p := &keysPage{Time: now.UTC(), Queue: e.named(), State: query.Get("state")}
+	r := h.read(e, searchLimit)
+	p := &keysPage{Time: r.at.UTC(), Queue: e.named(), State: query.Get("state")}
 	turn, done, noTurn := searchTurn(ctx, h.searching, maxPatience)
 	defer done()
-	filter := keyFilter{state: p.State}
+	errorText := ""
 	if isSet(p.State) {
-		filter.errorText = cut(query.Get("error"), maxError)
+		errorText = cut(query.Get("error"), maxError)
 	}
 	var keys []knownKey
-	p.More = r.late || noTurn != nil || r.visit(turn, filter, func(k knownKey) bool {
-		if p.Total++; p.Total <= maxListed {
-			keys = append(keys, k)
-		}
-		return true
-	}) || p.Total > len(keys)
-	if p.State != stateHeld && !isSet(p.State) { // The others are in order.
-		slices.SortStableFunc(keys, func(a, b knownKey) int {
-			if p.State == string(workqueue.KeyWaiting) {
-				return a.snapshot.Due.Compare(b.snapshot.Due)
+	if noTurn == nil {
+		for k := range r.keysIn(p.State) {
+			if turn.Err() != nil {
+				break
 			}
-			return a.snapshot.Since.Compare(b.snapshot.Since)
-		})
-	}
-	p.pager = newPager(query, len(keys), maxKeys, func(page int) string { return p.hrefOf("page", page) })
-	keys = keys[(p.Page-1)*maxKeys:]
-	p.Keys = mapped(keys[:min(maxKeys, len(keys))], knownKey.report)
-	if isSet(p.State) {
-		r.complete(ctx, p.Keys)
-	} else {
-		known := r.poolKeys()
-		for i := range p.Keys {
-			known.describe(&p.Keys[i])
+			if k.hasError(errorText) {
+				if p.Total++; p.Total <= maxListed {
+					keys = append(keys, k)
+				}
+			}
 		}
 	}
-	finish(p.Keys, e.id, now)
-	report := &queuePage{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: filter.errorText}
-	if filter.errorText != "" {
+	p.More = r.more || turn.Err() != nil || p.Total > len(keys)
+	slices.SortStableFunc(keys, func(a, b knownKey) int {
+		switch p.State {
+		case stateQueued:
+			return a.inQueue.Since.Compare(b.inQueue.Since)
+		case stateWaiting:
+			return a.inQueue.Due.Compare(b.inQueue.Due)
+		case stateFailing:
+			return cmp.Compare(b.inQueue.Requeues, a.inQueue.Requeues)
+		}
+		return 0 // The others are in order.
+	})
+	report := &queuePage{Queue: h.newQueueReport(r), Actions: h.actionsOf(r), Errors: errorText}
+	if errorText != "" {
 		report.Matching = &matchingReport{More: p.More}
 	}
-	p.Error = report.Queue.Error
-	if noTurn != nil && p.Error == "" {
+	p.Section = report.section(sections[sectionOf(p.State)].Kind, nil)
+	p.Section.Errors = errorText
+	p.pager = newPager(query, len(keys), maxKeys, func(page int) string { return p.hrefOf("page", page) })
+	keys = keys[(p.Page-1)*maxKeys:]
+	p.Keys = r.reports(keys[:min(maxKeys, len(keys))], p.State)
+	p.Section = report.section(p.Section.Kind, p.Keys)
+	p.Section.Total, p.Section.State = p.Total, ""
+	switch p.State {
+	case stateQueued:
+		p.Section.Title, p.Section.Hint = "Queued", "the oldest first, regardless of priorities"
+	case stateFailing:
+		p.Section.Hint += ", then those whose errors are not known"
+	}
+	if p.Error = report.Queue.Error; p.Error == "" && noTurn != nil {
 		p.Error = noTurn.Error()
 	}
-	all := sections[sectionOf(p.State)]
-	switch p.State {
-	case string(workqueue.KeyQueued):
-		all.Title, all.Hint = "Queued", "the oldest first, regardless of priorities"
-	case stateFailing:
-		all.Hint += ", then those whose errors are not known"
-	}
-	p.cheap = noTurn == nil && r.looked <= fewKeys
-	p.Section = report.fill(all, p.Keys)
-	p.Section.Total, p.Section.State = p.Total, ""
-	if p.More && filter.errorText == "" {
+	if p.More && errorText == "" {
 		p.Section.Empty = "Not known."
 	}
+	if noTurn == nil && r.looked <= fewKeys {
+		p.Refresh = refreshSeconds
+	}
 	return p
+}
+
+// reports returns what pages show of keys in that state, after asking the queue about those of which it has
+// said nothing. It leaves out given-up keys that fail again.
+func (r *reading) reports(keys []knownKey, state string) []keyReport {
+	for i := range keys {
+		r.ask(&keys[i])
+	}
+	keys = slices.DeleteFunc(keys, func(k knownKey) bool { return state == stateGivenUp && k.set() != state })
+	return mapped(keys, r.report)
 }

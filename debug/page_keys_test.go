@@ -53,7 +53,7 @@ func TestAllKeysOfAState(t *testing.T) {
 		}
 		p := getJSON[keysPage](t, h, "?queue=q&state=failing&page=3")
 		if k := p.Keys[99]; k.Key != "even 599" || k.Error != "broken" || k.DueIn == nil || *k.DueIn != 3600 ||
-			k.State != "" {
+			k.State != "waiting" {
 			t.Errorf("the last one is %+v", k)
 		}
 		// No list of a state that does not exist says that no key is in it.

@@ -2,7 +2,6 @@ package debug
 
 import (
 	"cmp"
-	"context"
 	"net/url"
 	"slices"
 	"strings"
@@ -68,7 +67,7 @@ var orders = []order{
 		return cmp.Or(
 			cmp.Compare(a.trouble(), b.trouble()),
 			cmp.Compare(a.longest(), b.longest()),
-			cmp.Compare(a.workers.Failing, b.workers.Failing),
+			cmp.Compare(a.failing(), b.failing()),
 			cmp.Compare(a.stats.Queued, b.stats.Queued),
 			cmp.Compare(a.stats.Processing, b.stats.Processing),
 			cmp.Compare(a.stats.Waiting, b.stats.Waiting),
@@ -81,7 +80,7 @@ var orders = []order{
 	by("longest", "longest in work", func(r *reading) time.Duration { return r.stats.LongestRunning }),
 	by("unfinished", "most unfinished work", func(r *reading) time.Duration { return r.stats.UnfinishedWork }),
 	by("unanswered", "oldest unanswered", func(r *reading) time.Duration { return r.workers.OldestUnanswered }),
-	by("failing", "most failing keys", func(r *reading) int { return r.workers.Failing }),
+	by("failing", "most failing keys", (*reading).failing),
 	by("given_up", "most keys given up", (*reading).givenUp),
 	by("errors", "most errors per second", func(r *reading) float64 { return r.minute.Errors }),
 	by("adds", "most adds", func(r *reading) uint64 { return r.stats.Adds }),
@@ -98,15 +97,15 @@ func (r *reading) longest() time.Duration {
 	return max(r.stats.LongestRunning, r.stats.OldestQueued)
 }
 
-// trouble is 3 for a queue that does not answer, and 2 or 1 if something of it is red or amber.
+// trouble is 3 for a queue that does not reach its server, and 2 or 1 if something of it is red or amber.
 func (r *reading) trouble() int {
 	level := level(seconds(r.longest()))
 	switch {
-	case r.late || r.err != nil || r.missing == errOutage:
+	case r.hasOutage():
 		return 3
 	case level == "bad" || r.wedged != nil || r.workers.Stuck > 0 || r.givenUp() > 0:
 		return 2
-	case level == "warn" || r.workers.Failing > 0 || r.workers.Looping > 0 || len(r.pausedGroups) > 0 ||
+	case level == "warn" || r.failing() > 0 || r.workers.Looping > 0 || len(r.pausedGroups) > 0 ||
 		r.workers.StartLimited:
 		return 1
 	}
@@ -114,17 +113,16 @@ func (r *reading) trouble() int {
 }
 
 // listPage reads all queues, and reports those of the page that query asks for.
-func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
+func (h *Handler) listPage(query url.Values) *listPage {
 	sorted := slices.IndexFunc(orders, func(o order) bool { return o.Name == query.Get("sort") })
 	by := orders[max(0, sorted)]
-	now := h.clock.Now()
 	r := &listPage{
-		Time:        now.UTC(),
+		Time:        h.clock.Now().UTC(),
 		Search:      cut(query.Get("search"), maxName),
 		Sort:        by.Name,
 		SampleEvery: seconds(h.every),
 	}
-	all := h.readAll(ctx)
+	all := h.readAll()
 	r.Registered = len(all)
 	wanted := strings.ToLower(r.Search)
 	all = slices.DeleteFunc(all, func(q *reading) bool {
@@ -163,6 +161,6 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 	})
 	first := (r.Page - 1) * pageLen
 	all = all[first:min(first+pageLen, len(all))]
-	r.Queues = mapped(all, func(q *reading) queueReport { return h.newQueueReport(q, now) })
+	r.Queues = mapped(all, h.newQueueReport)
 	return r
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/operate"
 )
 
@@ -17,32 +16,40 @@ type queuePage struct {
 	Time        time.Time             `json:"time"`
 	SampleEvery seconds               `json:"sample_seconds"`
 	Queue       queueReport           `json:"queue"`
-	Latency     *timesReport          `json:"latency"`
-	Work        *timesReport          `json:"work"`
-	Changes     *timesReport          `json:"changes,omitempty"`
-	Recent      *recentReport         `json:"recent"`
+	Recent      recentReport          `json:"recent"`
 	History     map[string][]*float64 `json:"history"`
 	// Errors is the text that the listed errors must contain. Matching then counts the keys that have such an
 	// error.
 	Errors   string          `json:"error_contains,omitempty"`
 	Matching *matchingReport `json:"matching,omitempty"`
 	keyLists
+	// Busiest are the keys that are called most, if one of them takes a noticeable part of all calls.
+	Busiest []busyReport `json:"-"`
 	// ErrorGroups are the errors that most of the failing and given-up keys have or, with Errors, most of those
-	// that match.
+	// that match. Uncounted is how many keys fail or were given up whose errors are not known.
 	ErrorGroups []errorGroup `json:"errors,omitempty"`
+	Uncounted   int          `json:"-"`
 	// Found is not nil if a key was searched for.
 	Found  *foundReport   `json:"found,omitempty"`
 	Groups []groupReport  `json:"groups,omitempty"`
 	Facts  []operate.Fact `json:"facts,omitempty"`
 
-	// Sharing is how many queues show the same pools.
-	Sharing int `json:"-"`
 	// FailingUnlisted reports that the limiter cannot list the keys that fail.
 	FailingUnlisted bool      `json:"-"`
 	Actions         actionSet `json:"-"`
-	limit           int
-	// Uncounted is how many keys fail or were given up whose errors are not known.
-	Uncounted int `json:"-"`
+	// Refresh is after how many seconds the page reloads: 0 if each reload would go over many keys.
+	Refresh  int    `json:"-"`
+	HrefJSON string `json:"-"`
+}
+
+// keyLists are the first keys of a queue and of its pools in each state.
+type keyLists struct {
+	Running []keyReport `json:"running"`
+	Held    []keyReport `json:"held,omitempty"`
+	Queued  []keyReport `json:"queued"`
+	Waiting []keyReport `json:"waiting"`
+	Failing []keyReport `json:"failing"`
+	GivenUp []keyReport `json:"given_up"`
 }
 
 const (
@@ -57,98 +64,65 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 	if n, err := strconv.Atoi(query.Get("keys")); err == nil {
 		limit = min(max(n, 1), maxKeys)
 	}
-	ask := limit
-	if query.Has("key") {
-		ask = searchLimit
-	}
-	now := h.clock.Now()
-	searching := ctx // A search has more time.
-	ctx, cancel := context.WithTimeout(ctx, maxPatience)
-	defer cancel()
-	read := h.readOne(ctx, e, ask)
-	lists, _ := read.keyLists()
+	read := h.read(e, limit)
 	r := &queuePage{
-		Time:            now.UTC(),
-		SampleEvery:     seconds(h.every),
-		Latency:         newTimesReport(read.stats.Latency),
-		Work:            newTimesReport(read.stats.WorkDuration),
-		Changes:         newTimesReport(read.workers.Changes),
-		Errors:          cut(query.Get("error"), maxError),
-		keyLists:        lists,
-		FailingUnlisted: read.keys.FailingUnlisted,
-		Actions:         h.actionsOf(read),
-		limit:           limit,
+		Time: read.at.UTC(), SampleEvery: seconds(h.every), Recent: e.history.recent(read.measure()),
+		Errors: cut(query.Get("error"), maxError), Busiest: read.busiestReport(),
+		FailingUnlisted: read.snapshot.FailingUnlisted, Actions: h.actionsOf(read), Refresh: refreshSeconds,
+		Facts: mapped(read.facts, func(f operate.Fact) operate.Fact {
+			return operate.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)}
+		}),
 	}
-	for _, keys := range r.all() {
-		*keys = (*keys)[:min(limit, len(*keys))]
-	}
-	if e.queue.PauseGroup != nil && !read.late {
-		read.guard(func() { r.Groups = read.groups(r.keyLists, now) })
-	}
-	for _, f := range read.keys.facts {
-		r.Facts = append(r.Facts, operate.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)})
-	}
-	switch {
-	case read.late:
-	case r.Errors != "":
-		r.listErrors(ctx, h, read)
-	default:
-		groups, counted := read.countErrors(ctx)
-		r.ErrorGroups, r.Uncounted = groups.sorted(), max(0, read.workers.Failing+read.givenUp()-counted)
-	}
-	read.complete(ctx, r.Failing)
-	read.complete(ctx, r.GivenUp)
-	if query.Has("key") {
-		r.Found = h.search(searching, h.searching, read, query.Get("key"), "", false)
-		finish(r.Found.Keys, e.id, now)
-	}
-	for _, keys := range r.all() {
-		finish(*keys, e.id, now)
-	}
-	if len(read.pools) > 0 {
-		r.Sharing = h.sharing(read)
-	}
-	r.Queue = h.newQueueReport(read, now)
-	r.History = newHistoryReport(r.Queue.timeline.points)
-	if r.Queue.Timed {
-		r.Recent = e.history.recent(read.measure())
-	}
-	return r
-}
-
-// sharing returns how many entries show a pool of r.
-func (h *Handler) sharing(r *reading) (n int) {
-	for _, e := range h.entries() {
-		if slices.ContainsFunc(h.poolsOf(e), r.hasPool) {
-			n++
+	read.atHand = true
+	first := make(map[string][]knownKey)
+	for _, s := range sections {
+		if r.Errors == "" || !isSet(s.State) {
+			first[s.State] = firstOf(read.keysIn(s.State), limit)
 		}
 	}
-	return n
-}
-
-// HrefJSON returns the address of the same as JSON.
-func (r *queuePage) HrefJSON() string {
-	of := []any{"queue", r.Queue.ID, "format", "json", "error", r.Errors}
-	if r.Found != nil {
-		of = append(of, "key", r.Found.Text)
-	} else if r.limit != someKeys {
-		of = append(of, "keys", r.limit)
+	groups, counted := make(errorGroups), 0
+	if r.Errors == "" {
+		for k := range read.keysIn(allSets) {
+			groups.add(k)
+			counted++
+		}
+		r.Uncounted = max(0, read.failing()+read.givenUp()-counted)
+	} else {
+		r.Matching = h.matching(ctx, read, r.Errors, func(k knownKey) {
+			groups.add(k)
+			if set := k.set(); len(first[set]) < limit {
+				first[set] = append(first[set], k)
+			}
+		})
 	}
-	return href(of...)
-}
-
-// Refresh is after how many seconds the page reloads: 0 if each reload would go over all keys.
-func (r *queuePage) Refresh() int {
-	if r.Found != nil && !r.Found.cheap || r.Matching != nil && r.Matching.More {
-		return 0
+	r.ErrorGroups = groups.sorted()
+	if e.queue.PauseGroup != nil {
+		r.Groups = read.groups(first)
 	}
-	return refreshSeconds
+	for _, s := range sections {
+		*s.of(&r.keyLists) = read.reports(first[s.State], s.State)
+	}
+	of := []any{"queue", e.id, "format", "json", "error", r.Errors}
+	if query.Has("key") {
+		read.looked = 0
+		text := query.Get("key")
+		found := h.search(ctx, h.searching, read, text, "", true).report(read)
+		r.Found = &found
+		of = append(of, "key", text)
+	} else if limit != someKeys {
+		of = append(of, "keys", limit)
+	}
+	if r.Found != nil && read.looked > fewKeys || r.Matching != nil && r.Matching.More {
+		r.Refresh = 0
+	}
+	r.HrefJSON, r.Queue = href(of...), h.newQueueReport(read)
+	r.History = newHistoryReport(r.Queue.points)
+	return r
 }
 
 // Alarming reports that a handler is stuck or takes long: then the running keys come first.
 func (r *queuePage) Alarming() bool {
-	isSlow := r.Queue.Workers.Stuck > 0 || time.Duration(r.Queue.LongestRunning) >= time.Minute
-	return isSlow && !r.Queue.Late
+	return r.Queue.Workers.Stuck > 0 || time.Duration(r.Queue.LongestRunning) >= time.Minute
 }
 
 // PoolColumns returns the headings of the numbers of the pools.
@@ -164,9 +138,11 @@ func (r *queuePage) HasGivenUp() bool { return len(r.Queue.Pools) > 0 || len(r.G
 
 // section is a list of keys on a queue's page.
 type section struct {
-	// Hint says what the keys are, and Empty what it means that there are none.
-	Kind, Title, Hint, Empty string
-	Keys                     []keyReport
+	// Kind is its name in the address of the page, and State what the page of all such keys is for, or empty if
+	// these are all. Hint says what the keys are, and Empty what it means that there are none.
+	Kind, State, Title, Hint, Empty string
+
+	Keys []keyReport
 	// Total is the number of keys in that state, or -1 if it is not known.
 	Total int
 	// Prioritized reports that some of them have a priority other than 0, and Attempts that it is known how
@@ -175,8 +151,6 @@ type section struct {
 	// QueueID is the id of the queue, and Actions what can be done with each key.
 	QueueID string
 	Actions actionSet
-	// State is what the page of all such keys is for, or empty if there is none or these are all.
-	State string
 	// Set is the value of an action's field of, Errors that of its field error, and ForAll the actions on all of
 	// them.
 	Set, Errors string
@@ -188,8 +162,7 @@ type section struct {
 // sections are the lists of keys of a queue's page. Keys on hold are also being processed.
 var sections = []section{
 	{
-		Kind: "running", State: string(workqueue.KeyProcessing),
-		of:    func(l *keyLists) *[]keyReport { return &l.Running },
+		Kind: "running", State: stateProcessing, of: func(l *keyLists) *[]keyReport { return &l.Running },
 		Title: "Running", Hint: "held by workers, longest first", Empty: "No worker holds a key.",
 	},
 	{
@@ -197,12 +170,11 @@ var sections = []section{
 		Title: "On hold", Hint: "wait to be released, or for their limit; the longest first",
 	},
 	{
-		Kind: "queued", State: string(workqueue.KeyQueued), of: func(l *keyLists) *[]keyReport { return &l.Queued },
+		Kind: "queued", State: stateQueued, of: func(l *keyLists) *[]keyReport { return &l.Queued },
 		Title: "Head of the line", Hint: "wait for a worker, next first", Empty: "No key waits for a worker.",
 	},
 	{
-		Kind: "waiting", State: string(workqueue.KeyWaiting),
-		of:    func(l *keyLists) *[]keyReport { return &l.Waiting },
+		Kind: "waiting", State: stateWaiting, of: func(l *keyLists) *[]keyReport { return &l.Waiting },
 		Title: "Waiting", Hint: "wait for their time, next due first", Empty: "No key waits for its time.",
 	},
 	{
@@ -243,27 +215,20 @@ func sectionOf(state string) int {
 // Section returns the list of that kind.
 func (r *queuePage) Section(kind string) section {
 	i := slices.IndexFunc(sections, func(s section) bool { return s.Kind == kind })
-	s := sections[i]
-	if kind == "failing" && !r.HasErrors() {
-		s.Hint, s.Empty = "most requeues first", "No key has failed, as far as the limiter knows."
-		if r.FailingUnlisted {
-			s.Empty = "Cannot be listed: the queue's limiter counts failures and does not list its keys. " +
-				"The other lists show the requeues of theirs."
-		}
-	}
-	return r.fill(s, *s.of(&r.keyLists))
+	return r.section(kind, *sections[i].of(&r.keyLists))
 }
 
-// fill returns s with keys, which are the first ones or all, and with what r knows of them. Of the texts for
-// an empty list the last one counts: that of the state, that of the errors that were looked for, and that
-// keys are not known.
-func (r *queuePage) fill(s section, keys []keyReport) section {
+// section returns the list of that kind with keys, which are the first ones or all, and with what r knows of
+// them. Of the texts for an empty list the last one counts: that of the state, that of the errors that were
+// looked for, and that keys are not known.
+func (r *queuePage) section(kind string, keys []keyReport) section {
+	s := sections[slices.IndexFunc(sections, func(s section) bool { return s.Kind == kind })]
 	s.Keys, s.Total, s.QueueID = keys, -1, r.Queue.ID
-	workers, pools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions
-	switch s.Kind {
+	workers, hasPools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions
+	switch kind {
 	case "running":
-		s.Total, s.Actions, s.Attempts = max(r.Queue.InWork, workers.Busy), can.only("cancel"), pools
-		if !pools && !r.Queue.Timed {
+		s.Total, s.Actions, s.Attempts = max(r.Queue.InWork, workers.Busy), can.only("cancel"), hasPools
+		if !hasPools && !r.Queue.Timed {
 			s.Hint = "held by workers, in no order"
 		}
 	case "held":
@@ -280,8 +245,14 @@ func (r *queuePage) fill(s section, keys []keyReport) section {
 		}
 	case "failing":
 		s.Actions, s.Set = can.only("retry", "remove"), s.State
-		if pools {
-			s.Total = max(workers.Failing, len(keys))
+		switch {
+		case hasPools || r.Queue.Failing > 0:
+			s.Total = max(r.Queue.Failing, len(keys))
+		case r.FailingUnlisted:
+			s.Empty = "Cannot be listed: the queue's limiter counts failures and does not list its keys. " +
+				"The other lists show the requeues of theirs."
+		case !r.HasErrors():
+			s.Hint, s.Empty = "most requeues first", "No key has failed, as far as the limiter knows."
 		}
 	}
 	if m := r.Matching; m != nil && s.Set != "" {
@@ -294,10 +265,10 @@ func (r *queuePage) fill(s section, keys []keyReport) section {
 	if r.Queue.Missing {
 		s.Empty = "Not known."
 	}
-	if s.Set != "" && len(s.Keys) > 0 {
+	if s.Set != "" && len(keys) > 0 {
 		s.ForAll = can.only("retry", "forget")
 	}
-	if len(s.Keys) < r.limit || s.Total == len(s.Keys) {
+	if s.Total == len(keys) || s.Total < 0 && len(keys) < someKeys {
 		s.State = ""
 	}
 	for i := range s.Keys {

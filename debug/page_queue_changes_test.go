@@ -81,16 +81,13 @@ func TestChanges(t *testing.T) {
 		q.Add("default/web")
 		time.Sleep(time.Second)
 		p := getJSON[changesPage](t, h, "?queue=q")
-		if c := p.Changes; c == nil || c.Count != 9 || c.Half != 0.25 || c.Ninety != 1800 || c.Most != 1800 {
-			t.Errorf("%+v", c)
-		}
 		if c := p.Recent.Changes; c == nil || c.Count != 1 || c.Most != 1800 {
 			t.Errorf("recent: %+v", c)
 		}
 		if p.Queue.Oldest != nil {
 			t.Errorf("after the success: %+v", p.Queue.Oldest)
 		}
-		if text := get(h, "?queue=q").Body.String(); !strings.Contains(text, "A change, since the start</th>") ||
+		if text := get(h, "?queue=q").Body.String(); !strings.Contains(text, "A change</th>") ||
 			!strings.Contains(text, "90% of them") {
 			t.Error("the page does not show how long changes take")
 		}

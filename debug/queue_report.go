@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/keyedqueue/workqueue/leasing"
@@ -47,8 +46,6 @@ type queueReport struct {
 	Error  string            `json:"error,omitempty"`
 	// Outage reports that the queue does not reach its server.
 	Outage bool `json:"outage,omitempty"`
-	// Unanswered is how old the numbers are, if the queue does not answer.
-	Unanswered *seconds `json:"unanswered_seconds,omitempty"`
 
 	// Wedged is why a restart of the program would help.
 	Wedged string `json:"wedged,omitempty"`
@@ -59,19 +56,20 @@ type queueReport struct {
 	// of all processes.
 	Workers worker.Stats `json:"-"`
 	GivenUp int          `json:"-"`
-	// HasQueue reports that more is known than pools, Late that the queue does not answer, and Missing that its
-	// keys are not known, or not all.
+	Failing int          `json:"failing"`
+	// HasQueue reports that more is known than pools, and Missing that its keys are not known, or not all.
 	HasQueue bool `json:"-"`
-	Late     bool `json:"-"`
 	// InWork is Processing without Held. Unworked: see reading.isUnworked.
 	InWork   int  `json:"-"`
 	Unworked bool `json:"unworked,omitempty"`
 	Missing  bool `json:"-"`
-	timeline timeline
+	// points are its history since from.
+	points []point
+	from   time.Time
 }
 
 // IsTimeless reports that the queue reads no clock.
-func (q queueReport) IsTimeless() bool { return q.HasQueue && !q.Timed && !q.Late }
+func (q queueReport) IsTimeless() bool { return q.HasQueue && !q.Timed }
 
 // unansweredReport is the oldest change of a queue that no call has answered: a key was added, and no call
 // has succeeded since.
@@ -105,24 +103,21 @@ func (u *unansweredReport) Href() string {
 	return href("queue", u.Queue.ID, "key", *u.Key, "id", keyID(u.raw))
 }
 
-// poolReport is what is shown of a pool of workers: its Stats, and a summary of how long its handler takes.
-type poolReport struct {
-	worker.Stats
-	Handler *timesReport `json:"handler"`
-}
+// poolReport is what is shown of a pool of workers.
+type poolReport struct{ worker.Stats }
 
 func newPoolReport(p poolReading) poolReport {
 	s := p.stats
 	s.Name, s.Queue = short(s.Name, maxName), short(s.Queue, maxName)
-	return poolReport{s, newTimesReport(s.Durations)}
+	return poolReport{s}
 }
 
 // newQueueReport returns what the list and the pages of a queue show of r.
-func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
-	s := r.stats
+func (h *Handler) newQueueReport(r *reading) queueReport {
+	s, now := r.stats, r.at
 	q := queueReport{
 		queueName: r.entry.named(), HasQueue: r.entry.hasQueue(),
-		Late: r.late, Missing: r.missing != nil, Outage: r.missing == errOutage,
+		Missing: r.missing != nil, Outage: r.hasOutage(), Failing: r.failing(),
 		Queued: s.Queued, Blocked: s.Blocked, Processing: s.Processing, Held: s.Held, Waiting: s.Waiting,
 		Paused: s.Paused, PausedFor: between(now, s.PausedUntil), PausedGroups: len(r.pausedGroups),
 		InWork: r.inWork(), Unworked: r.isUnworked(), ShuttingDown: s.ShuttingDown,
@@ -130,26 +125,18 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
 		Minute: r.minute, Oldest: r.oldest(), GivenUp: r.givenUp(),
-		StartLimited: r.workers.StartLimited, Pools: mapped(r.pools, newPoolReport), Workers: *r.workers,
-		timeline: r.entry.history.timeline(r.measure(), h.every),
+		StartLimited: r.workers.StartLimited, Pools: mapped(r.pools, newPoolReport), Workers: r.workers,
 	}
+	q.points, q.from = r.entry.history.timeline(r.measure(), h.every)
 	if shared := leasing.StatsOf(s); shared != nil {
 		q.PausedBy, q.PausedAge = short(shared.PausedBy, maxName), between(shared.PausedSince, now)
 	}
 	if r.wedged != nil {
 		q.Wedged = short(r.wedged.Error(), maxError)
 	}
-	q.Depth = mapped(q.timeline.points, queued.of)
-	if err := cmp.Or(r.err, r.missing); err != nil {
+	q.Depth = mapped(q.points, queued.of)
+	if err := r.missing; err != nil {
 		q.Error = err.Error()
-	}
-	if r.late {
-		q.Error = "The queue does not answer, and never has."
-		if !r.at.IsZero() {
-			age := seconds(now.Sub(r.at))
-			q.Unanswered = &age
-			q.Error = "The queue does not answer. These are its numbers of " + human(time.Duration(age)) + " ago."
-		}
 	}
 	return q
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
@@ -54,25 +53,6 @@ func (s *onServer) inspector() workqueue.Inspector {
 		GivenUp: func(int) []operate.GivenUpKey[any] { s.wait(); return nil },
 		Add:     func(any) {},
 	}
-}
-
-// A queue that asks its server for a second before it returns its numbers, as one in Redis does without
-// metrics, is late in each list of an outage. The list says why.
-func TestOutageOfQueueThatIsLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newAudited(t)
-		q := (&onServer{}).inspector()
-		q.Stats = func() workqueue.Stats {
-			time.Sleep(time.Second + time.Millisecond)
-			return workqueue.Stats{Shared: &leasing.Stats{Outage: true}}
-		}
-		inspect(h, "q", q)
-		for range 3 { // The first list has nothing but the silence.
-			get(h, "")
-			time.Sleep(time.Second)
-		}
-		wantBody(t, get(h, ""), "no answer from its server</span>")
-	})
 }
 
 // When the server of a queue is silent, no page takes longer than five seconds, and none says that there is
@@ -130,40 +110,6 @@ func TestOutageOfAServer(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What does not answer is not asked to pause either: the action says why it does nothing.
-func TestPauseOfQueueThatDoesNotAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newAudited(t)
-		answer := make(chan struct{})
-		var silent atomic.Bool
-		wait := func() {
-			if silent.Load() {
-				<-answer
-			}
-		}
-		inspect(h, "q", workqueue.Inspector{
-			Stats:         func() workqueue.Stats { wait(); return workqueue.Stats{Name: "q"} },
-			PausedGroups:  func() []string { return []string{"tenant"} },
-			SnapshotGroup: func(string) operate.GroupSnapshot { wait(); return operate.GroupSnapshot{Paused: true} },
-			PauseGroup:    func(string, time.Duration) { wait() },
-			Pause:         func(time.Duration) { wait() },
-			Resume:        func() { wait() },
-		})
-		time.Sleep(12 * time.Second)
-		silent.Store(true)
-		time.Sleep(12 * time.Second)
-		began := time.Now()
-		if code, _ := post(t, h, asPage, "action", "pause", "queue", "q"); code < 500 {
-			t.Errorf("code %d", code)
-		}
-		get(h, "?queue=q")
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("took %v", took)
-		}
-		close(answer)
-	})
 }
 
 // When the server falls silent in the middle of an action, nothing is known of the keys that it did not
@@ -237,6 +183,13 @@ func TestOutageInTheMiddleOfAList(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}
+		q.Snapshot = func(limit int) (s workqueue.Snapshot[any]) { // So there may be others.
+			for i := range limit {
+				s.Queued = append(s.Queued, workqueue.KeySnapshot[any]{Key: i, State: workqueue.KeyQueued, Requeues: 1})
+			}
+			s.Failing = s.Queued
+			return s
+		}
 		inspect(h, "q", q)
 		if body := get(h, "?queue=q&state=queued").Body.String(); !strings.Contains(body, "There may be more") {
 			t.Error(body)
@@ -273,41 +226,15 @@ func TestSlowListOfGivenUpKeys(t *testing.T) {
 			if limit > 512 { // It is not one of the page's lists.
 				time.Sleep(time.Second)
 			}
-			return []operate.GivenUpKey[any]{{Key: "a"}}
+			keys := make([]operate.GivenUpKey[any], 512)
+			for i := range keys {
+				keys[i].Key = i
+			}
+			return keys
 		}
 		inspect(h, "q", q)
-		if c := count(t, h, "given_up"); c != (counted{1, true}) {
+		if c := count(t, h, "given_up"); c != (counted{512, true}) {
 			t.Errorf("%+v", c)
 		}
 	})
-}
-
-// Of a queue that does not answer now, the page does not say that it was slow, or has panicked, before.
-func TestAnswerBeforeTheSilence(t *testing.T) {
-	for _, before := range []string{"slow", "panics"} {
-		inBubble(t, func(t *testing.T, h *debug.Handler) {
-			var silent atomic.Bool
-			answer := make(chan struct{})
-			inspect(h, "q", workqueue.Inspector{Stats: func() (s workqueue.Stats) {
-				switch {
-				case silent.Load():
-					<-answer
-				case before == "slow":
-					time.Sleep(time.Second)
-				default:
-					panic("oh")
-				}
-				return s
-			}})
-			silent.Store(true)
-			const want = "The queue does not answer."
-			if got := getJSON[story](t, h, "?queue=q&key=a&id=x").Error; got != want {
-				t.Errorf("%s before: %q", before, got)
-			}
-			if got := getJSON[story](t, h, "?queue=q&count=all").Error; got != want {
-				t.Errorf("%s before, a count: %q", before, got)
-			}
-			close(answer)
-		})
-	}
 }

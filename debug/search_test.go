@@ -165,28 +165,16 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A key that was found is looked up the next time, and only a search that goes over all keys is not repeated
-// by the page itself.
+// A search that goes over many keys is not repeated by the page itself.
 func TestSearchAgain(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	m := &manyKeys{n: 20_000}
 	inspect(h, "q", m.inspector())
-	for range 3 {
-		if f := find(t, h, "q", "key 18765"); len(f.Keys) != 1 || !f.Exact || f.Keys[0].Requeues != 1 ||
-			f.Keys[0].State != "queued" {
-			t.Errorf("%+v", f)
-		}
-	}
 	refreshes := `<main id="live" tabindex="-1" data-refresh="5">`
-	wantBody(t, get(h, "?queue=q&key=key+18765"), "<noscript>", refreshes)
-	if m.reads != 1 {
-		t.Errorf("the keys were read %d times", m.reads)
-	}
 	m.n = 9999 // so few that it may be searched again
 	wantBody(t, get(h, "?queue=q&key=98"), refreshes, "The first 25 that contain it")
 	m.n = 15_000
-	wantBody(t, get(h, "?queue=q&key=key+18765"), "No key in this queue is called", "does not refresh itself")
-	for _, search := range []string{"98", "none", strings.Repeat("x", 300)} {
+	for _, search := range []string{"key 12345", "98", "none", strings.Repeat("x", 300)} {
 		body := get(h, "?queue=q&key="+queryEscape(search)).Body.String()
 		if strings.Contains(body, refreshes) || strings.Contains(body, "<noscript>") {
 			t.Errorf("a search for %.10q repeats itself", search)

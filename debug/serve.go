@@ -93,7 +93,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		if query.Has("key") {
 			return http.StatusOK, "find", h.findPage(ctx, query.Get("key"))
 		}
-		return http.StatusOK, "list", h.listPage(ctx, query)
+		return http.StatusOK, "list", h.listPage(query)
 	}
 	e := h.find(query.Get("queue"))
 	switch {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -13,11 +12,22 @@ import (
 // buckets, in seconds, of the pools' Durations.
 type InspectorProvider interface {
 	// InspectPool is called when Run begins, once for each pool with a name. Several pools may have the same
-	// one. The functions of i may be called at any time. Snapshot, SnapshotKey and FailingKeys ask the queue:
-	// if its server does not answer, for a few seconds at most. When Stats.Ended is set,
-	// nothing changes any more, and i should be dropped: until then it keeps the pool in memory.
+	// one. The functions of i may be called at any time. Snapshot, SnapshotKey and Keys of [KeyFailing] ask the
+	// queue: if its server does not answer, for a few seconds at most. When Stats.Ended is set, nothing changes
+	// any more, and i should be dropped: until then it keeps the pool in memory.
 	InspectPool(name string, i Inspector)
 }
+
+// KeyState is a state of keys that a pool knows: see Keys of [Inspector].
+type KeyState string
+
+// The states of the keys that a pool knows. A key can be in several of them.
+const (
+	KeyRunning KeyState = "running"
+	KeyOnHold  KeyState = "on_hold"
+	KeyFailing KeyState = "failing"
+	KeyGivenUp KeyState = "given_up"
+)
 
 // Inspector shows a pool to tools that do not know the type of its keys. Its functions panic if a key is of
 // another type.
@@ -29,10 +39,9 @@ type Inspector struct {
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
 	SnapshotKey func(key any) KeySnapshot[any]
-	// FailingKeys and GivenUpKeys return up to limit keys of the lists in Snapshot.
-	FailingKeys, GivenUpKeys func(limit int) []FailedKey[any]
-	// HeldKeys yields all keys on hold, the one whose hold began first at the front.
-	HeldKeys func() iter.Seq[HeldKey[any]]
+	// Keys yields all keys in that state, of failing ones 10,000 at most, in the order of the lists in
+	// Snapshot. Each comes with what the pool knows of it.
+	Keys func(state KeyState) iter.Seq[KeySnapshot[any]]
 	// Cancel, Forget and Release are those of the pool.
 	Cancel  func(key any) bool
 	Forget  func(key any)
@@ -52,13 +61,45 @@ func (t *Tracker[T]) Inspector() Inspector {
 		Stats:       t.Stats,
 		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, show) },
 		SnapshotKey: func(key any) KeySnapshot[any] { return snapshotOfKey(t, typed[T](key), key) },
-		FailingKeys: func(limit int) []FailedKey[any] { return failingKeys(t, limit, show) },
-		GivenUpKeys: func(limit int) []FailedKey[any] { return lastGivenUp(t, limit, show) },
-		HeldKeys:    func() iter.Seq[HeldKey[any]] { return slices.Values(heldKeys(t, math.MaxInt, show)) },
+		Keys:        t.keysIn,
 		Cancel:      func(key any) bool { return t.Cancel(typed[T](key)) },
 		Forget:      func(key any) { t.Forget(typed[T](key)) },
 		Release:     func(key any) bool { return t.Release(typed[T](key)) },
 		Wedged:      t.Wedged,
+	}
+}
+
+// keysIn is Inspector.Keys. A key may leave the state while the others are read: it is yielded as it was.
+func (t *Tracker[T]) keysIn(state KeyState) iter.Seq[KeySnapshot[any]] {
+	show := func(key T) any { return key }
+	var keys []KeySnapshot[any]
+	switch state {
+	case KeyRunning:
+		keys = converted(runningKeys(t, math.MaxInt, show), func(k RunningKey[any]) KeySnapshot[any] {
+			return KeySnapshot[any]{Key: k.Key, Running: &k}
+		})
+	case KeyOnHold:
+		keys = converted(heldKeys(t, math.MaxInt, show), func(k HeldKey[any]) KeySnapshot[any] {
+			return KeySnapshot[any]{Key: k.Key, Held: &k}
+		})
+	case KeyFailing:
+		keys = converted(failingKeys(t, maxFailing, show), func(k FailedKey[any]) KeySnapshot[any] {
+			return KeySnapshot[any]{Key: k.Key, Failing: &k}
+		})
+	case KeyGivenUp:
+		keys = converted(lastGivenUp(t, math.MaxInt, show), func(k FailedKey[any]) KeySnapshot[any] {
+			return KeySnapshot[any]{Key: k.Key, GivenUp: &k}
+		})
+	default:
+		panic(fmt.Sprintf("worker: no keys of a pool are %q", state))
+	}
+	return func(yield func(KeySnapshot[any]) bool) {
+		for _, k := range keys {
+			addKnown(&k, t, typed[T](k.Key))
+			if !yield(k) {
+				return
+			}
+		}
 	}
 }
 

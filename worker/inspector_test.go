@@ -123,13 +123,6 @@ func TestWhatIsKeptOfFailures(t *testing.T) {
 	})
 }
 
-func keysOf(failed []worker.FailedKey[any]) (keys []any) {
-	for _, f := range failed {
-		keys = append(keys, f.Key)
-	}
-	return keys
-}
-
 // A provider that inspects pools gets an Inspector, which shows and does what the pool does.
 func TestInspectPool(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
@@ -151,10 +144,21 @@ func TestInspectPool(t *testing.T) {
 			len(s.Failing) != 1 || len(s.GivenUp) != 1 || s.Stats.GivenUpKeys != 2 {
 			t.Errorf("%+v", s)
 		}
-		equal(t, "failing", keysOf(i.FailingKeys(9)), "fails 1", "fails 2")
-		equal(t, "failing", keysOf(i.FailingKeys(1)), "fails 1")
-		equal(t, "given up", keysOf(i.GivenUpKeys(9)), "drops 2", "drops 1")
-		equal(t, "given up", keysOf(i.GivenUpKeys(1)), "drops 2")
+		equal(t, "failing", namesIn(i, worker.KeyFailing), "fails 1", "fails 2")
+		equal(t, "given up", namesIn(i, worker.KeyGivenUp), "drops 2", "drops 1")
+		equal(t, "running", namesIn(i, worker.KeyRunning), "waits")
+		equal(t, "on hold", namesIn(i, worker.KeyOnHold))
+		for k := range i.Keys(worker.KeyRunning) { // It comes with everything.
+			if k.Running == nil || k.Running.Stack == "" || k.Causes.String() != "changed" {
+				t.Errorf("%+v", k)
+			}
+		}
+		for range i.Keys(worker.KeyFailing) {
+			break
+		}
+		if !panics(func() { i.Keys("idle") }) {
+			t.Error("a pool has idle keys")
+		}
 		k := i.SnapshotKey("waits")
 		if k.Key != "waits" || k.Running == nil || k.Running.Stack == "" || k.Causes.String() != "changed" ||
 			k.Failing != nil || k.GivenUp != nil {
@@ -174,8 +178,8 @@ func TestInspectPool(t *testing.T) {
 		}
 		i.Forget("drops 1")
 		q.Forget("fails 1")
-		equal(t, "given up", keysOf(i.GivenUpKeys(9)), "drops 2")
-		equal(t, "failing", keysOf(i.FailingKeys(9)), "fails 2")
+		equal(t, "given up", namesIn(i, worker.KeyGivenUp), "drops 2")
+		equal(t, "failing", namesIn(i, worker.KeyFailing), "fails 2")
 		if i.Cancel("fails 2") || !i.Cancel("waits") {
 			t.Error("Cancel does not know what runs")
 		}
@@ -195,6 +199,14 @@ func TestInspectPool(t *testing.T) {
 		}
 		r.end()
 	})
+}
+
+// namesIn returns the names of the keys of that state.
+func namesIn(i worker.Inspector, state worker.KeyState) (names []string) {
+	for k := range i.Keys(state) {
+		names = append(names, fmt.Sprint(k.Key))
+	}
+	return names
 }
 
 func panics(f func()) (panicked bool) {

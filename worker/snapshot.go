@@ -128,7 +128,7 @@ func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] 
 
 // failingKeys returns up to limit keys that fail, as the queue knows them.
 func failingKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []FailedKey[K] {
-	if t.queue == nil { // New takes any queue, and Run may refuse it.
+	if t.queue == nil || limit <= 0 { // New takes any queue, and Run may refuse it.
 		return []FailedKey[K]{}
 	}
 	return converted(t.queue.FailingKeys(min(limit, maxFailing)), func(k workqueue.KeySnapshot[T]) FailedKey[K] {
@@ -138,22 +138,27 @@ func failingKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Fa
 
 func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 	s := KeySnapshot[K]{Key: shown}
-	if t.options.MaxRetries != UnlimitedRetries {
-		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
-	}
 	if inQueue, _ := t.queue.SnapshotKey(key); inQueue.Failures.Count > 0 {
 		failing := newFailingKey(inQueue, shown)
 		s.Failing = &failing
 	}
-	addTo(&s, t, key)
-	if s.Running != nil {
-		s.Running.Duration, s.Causes = t.options.Clock.Since(s.Running.Started), t.queue.Causes(key)
-	}
+	addKnown(&s, t, key)
 	return s
 }
 
-// addTo adds to s what is known of key here.
-func addTo[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
+// addKnown adds to s what is known of key without asking the queue's server.
+func addKnown[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
+	if t.options.MaxRetries != UnlimitedRetries {
+		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
+	}
+	addKnownHere(s, t, key)
+	if s.Running != nil {
+		s.Running.Duration, s.Causes = t.options.Clock.Since(s.Running.Started), t.queue.Causes(key)
+	}
+}
+
+// addKnownHere adds to s what the tracker itself knows of key.
+func addKnownHere[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rec, _ := t.mu.records.find(key)
