@@ -28,24 +28,21 @@
 //
 // Sort is one of trouble, queued, processing, waiting, oldest, longest, unfinished, unanswered (the oldest
 // change without a success), failing, given_up, errors, adds, retries and name. By trouble, queues that do
-// not answer come first, then red ones, then amber ones; among equals the one whose key has been held or
-// queued for longest.
+// not reach their server come first, then red ones, then amber ones; among equals the one whose key has been
+// held or queued for longest.
 //
 // A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose
 // texts contain it are shown. A search goes over all keys, a few hundred at a time; a million take less than
 // a second. One search runs at a time, for a minute at most, and ends when its reader leaves. Actions do not
-// wait for it. A key that was found once is looked up, and not searched for again.
+// wait for it. A key that is a string and whose id is known is looked up at once.
 //
-// # Queues that do not answer
+// # Queues on a server
 //
-// Queues are read side by side. A list waits until all have answered, or none has for a second. A queue that
-// has not answered then is shown with its last numbers and their age, and is not asked again until it has.
-// Except for a search, a page takes five seconds at most. A search names the queues that gave no answer.
-//
-// A queue that keeps its keys on a server, as those of package redisqueue do, answers without it. If it does
-// not reach the server, or an answer takes more than a second, its keys are not known: the page says so, and
-// an action on keys gets status 503, except for cancel and release, which need the pools alone. A pause or
-// its end reaches the server when the queue does.
+// The numbers of a queue are at hand, also of one that keeps its keys on a server, as those of package
+// redisqueue do. If it does not reach the server, or an answer takes more than a second, its keys are not
+// known: the page says so, and an action on keys gets status 503, except for cancel and release, which need
+// the pools alone. A pause or its end reaches the server when the queue does. Except for a search, a page
+// takes five seconds at most.
 //
 // # Errors
 //

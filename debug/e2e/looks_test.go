@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -62,6 +63,8 @@ func TestFits(t *testing.T) {
 	p.page.InspectPool("thumbnails", worker.Inspector{Snapshot: func(int) worker.Snapshot[any] {
 		return worker.Snapshot[any]{Stats: worker.Stats{Name: "thumbnails", Wanted: 1000, Living: 1000, Busy: 1000,
 			Stuck: 100, Failing: 1_234_567}}
+	}, Keys: func(worker.KeyState) iter.Seq[worker.KeySnapshot[any]] {
+		return func(func(worker.KeySnapshot[any]) bool) {}
 	}})
 	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
 	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
