@@ -46,9 +46,11 @@ var (
 	adds    = source{"a area", "adds", "adds_per_second", func(p point) float64 { return p.Adds }, false}
 	dones   = source{"b", "dones", "dones_per_second", func(p point) float64 { return p.Dones }, false}
 	failed  = source{"d", "errors", "errors_per_second", func(p point) float64 { return p.Errors }, false}
-	delayed = source{"c", "delayed adds", "retries_per_second", func(p point) float64 { return p.Retries }, false}
-	latency = source{"a", "in the line", "latency_mean_seconds", func(p point) float64 { return p.latency }, true}
-	work    = source{"b", "in work", "work_mean_seconds", func(p point) float64 { return p.work }, true}
+	delayed = source{"c", "delayed adds", "retries_per_second",
+		func(p point) float64 { return p.Retries }, false}
+	latency = source{"a", "in the line", "latency_mean_seconds",
+		func(p point) float64 { return p.latency }, true}
+	work = source{"b", "in work", "work_mean_seconds", func(p point) float64 { return p.work }, true}
 )
 
 // newHistoryReport has one value for each of the last samples, oldest first, and the last ones since then. A
@@ -123,7 +125,10 @@ func (q queueReport) Sparks() []chart {
 	}
 	line := adds
 	line.class = "c"
-	return []chart{newChart("Queued", q, 2, countText, queued), newChart("Adds per second", q, 0, perSecondText, line)}
+	return []chart{
+		newChart("Queued", q, 2, countText, queued),
+		newChart("Adds per second", q, 0, perSecondText, line),
+	}
 }
 
 // newChart draws the sources on one axis from 0 to a round number that is neither below their values nor
@@ -159,7 +164,8 @@ func newChart(title string, q queueReport, least float64, text func(float64) str
 	return c
 }
 
-// newSeries draws a line from the left edge of the box to the right one, with a gap where a time is not known.
+// newSeries draws a line from the left edge of the box to the right one, with a gap where a time is not
+// known.
 func newSeries(s source, points []point, from time.Time, top float64) series {
 	covers := points[len(points)-1].at.Sub(from)
 	across := func(t time.Time) float64 {

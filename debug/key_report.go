@@ -10,7 +10,7 @@ import (
 
 // keyReport is what pages show of a key. Texts are cut and printable.
 type keyReport struct {
-	// Key is its text, and Bytes how long that was before it was Cut. ID distinguishes keys whose texts are alike.
+	// Key is its text, and Bytes how long that was before it was Cut. ID distinguishes keys with the same text.
 	Key   string `json:"key"`
 	ID    string `json:"id,omitempty"`
 	Bytes int    `json:"bytes"`

@@ -12,8 +12,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The states of keys: those of the queue, in which a key has one, and those that its pools, its limiter or the
-// queue itself remember besides.
+// The states of keys. A key in the queue has one of the first three, and can be in others besides: its pools,
+// its limiter or the queue itself remember those.
 const (
 	stateQueued     = string(workqueue.KeyQueued)
 	stateWaiting    = string(workqueue.KeyWaiting)
@@ -148,10 +148,10 @@ func (r *reading) look(k *knownKey) {
 	}
 }
 
-// keysIn yields the keys in a state, or all that fail or were given up for allSets, each once; for "" it
-// yields all keys, the pools' first and some of them several times. The keys that the reading has come first, in the order of its
-// lists. Only a caller that wants more goes over all keys of the queue. If some cannot be listed, keysIn sets
-// r.more.
+// keysIn yields the keys in a state, or all that fail or were given up for allSets, each once. For "" it
+// yields all keys, the pools' first and some of them several times. The keys that the reading has come first,
+// in the order of its lists. Only a caller that wants more goes over all keys of the queue. If some cannot be
+// listed, keysIn sets r.more.
 func (r *reading) keysIn(state string) iter.Seq[knownKey] {
 	switch state {
 	case stateQueued:
@@ -304,9 +304,8 @@ func (r *reading) withoutHolds(keys iter.Seq[knownKey]) iter.Seq[knownKey] {
 	}
 }
 
-// failingKeys yields the keys that fail, the most failures first: those in the queue's snapshot, which has
-// also those that only the limiter counts, and then, if there may be others, those of the pools and of all the
-// queue, which come in no order.
+// failingKeys yields the keys that fail. Those in the queue's snapshot come first, the most failures at the
+// front: it has also those that only the limiter counts. If there may be others, these follow in no order.
 func (r *reading) failingKeys() iter.Seq[knownKey] {
 	return func(yield func(knownKey) bool) {
 		for _, k := range r.snapshot.Failing {

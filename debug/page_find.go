@@ -1,9 +1,9 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -23,7 +23,9 @@ type findPage struct {
 // findPage looks for text in all queues, one after the other.
 func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 	entries := h.entries()
-	slices.SortFunc(entries, func(a, b *entry) int { return strings.Compare(a.name+"\x00"+a.id, b.name+"\x00"+b.id) })
+	slices.SortFunc(entries, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
+	})
 	p := &findPage{
 		Time: h.clock.Now().UTC(), Registered: len(entries),
 		Found:    foundReport{Search: cut(text, maxKey), Keys: []keyReport{}},

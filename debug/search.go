@@ -24,8 +24,8 @@ const (
 
 // search looks for keys by their text.
 type search struct {
-	// text is what keys are called or contain, and id the id of the key, unless it is empty. The text may be only
-	// what the page shows of a key.
+	// text is what keys are called or contain, and id the id of the key, unless it is empty. maybeCut: the text
+	// may be only what the page shows of a key.
 	text, id string
 	maybeCut bool
 
@@ -63,8 +63,8 @@ func (s *search) offer(k knownKey) {
 }
 
 // search looks for the keys that are called text (and have that id, unless it is empty), or else for those
-// whose texts contain it. When turn lets it, it goes over all keys, because several may have that text. With an
-// id, and without every, the first one that fits ends it.
+// whose texts contain it. When turn lets it, it goes over all keys, because several may have that text. With
+// an id, or without every, the first one that fits ends it.
 func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string, every bool) *search {
 	s := newSearch(text, id)
 	if id != "" && r.entry.hasQueue() { // A string need not be searched for.
