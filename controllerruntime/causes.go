@@ -28,7 +28,7 @@ type Event[object any] struct {
 	Initial bool
 }
 
-// WithCauses returns an event handler that is h, and whose adds say why: decide is called for each event, and
+// WithCauses returns h as an event handler whose adds say why: decide is called for each event, and
 // its cause is given to all requests that h adds before it returns. A nil decide is [CauseOf]. The priorities
 // are those of h.
 //

@@ -38,7 +38,7 @@
 //   - The limiter is asked only if its answer can matter: several rate-limited adds of a key that waits for
 //     its retry count as one failure. It is not asked for an add with a negative After.
 //   - A waiting key that is added without a delay has the place in line of that add. In controller-runtime it
-//     has that of its first add.
+//     keeps the place of its first add.
 //   - Both count the keys of up to 25 priorities separately. When a 26th comes, controller-runtime counts
 //     every key as exceeded_cardinality_limit, and never changes the 25 counts again. Here the
 //     25 continue to count, and only keys of further priorities count as exceeded_cardinality_limit.
@@ -234,7 +234,7 @@ func (q *Queue[request]) ShutDown() {
 	}
 }
 
-// DropQueued drops what is still queued, as that of priorityqueue does. It returns these keys after those
+// DropQueued drops what is still queued, as priorityqueue's does. It returns these keys after those
 // that ShutDown has dropped, so that a [worker.Pool] on the queue has them in its Left. Each key is returned
 // once. Before shutdown it does nothing, and returns nil.
 func (q *Queue[request]) DropQueued() []request {

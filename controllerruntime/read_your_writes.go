@@ -16,7 +16,7 @@ import (
 	"github.com/keyedqueue/workqueue/controllerruntime/ownwrites"
 )
 
-// ReadYourWrites returns a client that is c, and that notes what a reconciler writes with it: objects of the
+// ReadYourWrites returns c as a client that notes what a reconciler writes with it: objects of the
 // given kinds, which the reconciler reads from the manager's cache. Its request is not reconciled again
 // before the cache shows these writes, a later version, or that the object is gone, and limit at most.
 // Meanwhile no worker waits, the request's adds are merged, and nothing counts as a failure. The reconciler
