@@ -104,8 +104,8 @@ var notIfShared = map[string][]string{
 // Run tests whether the queues that newQueue builds keep the whole contract, each case in a subtest. It takes
 // a few seconds.
 //
-// Use [Suite.Run] for a queue with fewer methods than a TypedRateLimitingInterface, if a queue keeps only
-// some of the contract, and to test keys of other types as well.
+// Use [Suite.Run] for a queue that has fewer methods than a TypedRateLimitingInterface, or keeps only some of
+// the contract, and to test keys of other types as well.
 func Run(t *testing.T, newQueue func(Config[string]) workqueue.TypedRateLimitingInterface[string]) {
 	t.Helper()
 	Suite{
