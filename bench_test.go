@@ -80,7 +80,7 @@ func benchmarkCycle[T comparable](b *testing.B, kind string, key func(i int) T) 
 }
 
 // BenchmarkStory is a cycle of a key that is added with a cause, and of one whose worker waits for its next
-// add. A cycle without either is that of BenchmarkCycle.
+// add. A cycle without either is in BenchmarkCycle.
 func BenchmarkStory(b *testing.B) {
 	queue := workqueue.NewTyped[string]()
 	cause := workqueue.Cause{Reason: "Secret default/db changed", Time: time.Unix(0, 0)}

@@ -86,7 +86,7 @@ func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingIn
 
 // CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web,
 // generation 3". It is Quiet for an update that does not change what people ask for: the generation, the
-// labels, the annotations and the owners are those of before, and so is whether the object is being deleted.
+// labels, the annotations and the owners are unchanged, and so is whether the object is being deleted.
 // Such an update is one of the status, often the controller's own, or of a finalizer, or a resync. For an
 // object that has no generation, as a ConfigMap, only a resync is Quiet.
 //

@@ -260,7 +260,7 @@ func TestInspectorInManager(t *testing.T) {
 	}
 }
 
-// The priority is that of the request, and a Reconciler without a queue of its own passes calls on and says
+// The priority is the request's, and a Reconciler without a queue of its own passes calls on and says
 // so, once.
 func TestContextOfReconciler(t *testing.T) {
 	var ctx context.Context

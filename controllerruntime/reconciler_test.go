@@ -88,7 +88,7 @@ func TestReconcilerInManager(t *testing.T) {
 	}
 }
 
-// Results, errors and panics are those of the reconciler, and the memory is bounded.
+// Results, errors and panics are the reconciler's, and the memory is bounded.
 func TestReconcilerPassesOn(t *testing.T) {
 	result, cause := reconcile.Result{RequeueAfter: time.Hour}, errors.New(strings.Repeat("long ", 1000))
 	p := &page{}

@@ -100,7 +100,7 @@ const (
 	NumQueue // how many there are
 )
 
-// Queue are the metrics of queues. Names and help of the first seven are those of Kubernetes, in
+// Queue are the metrics of queues. Names and help of the first seven are Kubernetes', in
 // k8s.io/component-base/metrics/prometheus/workqueue.
 var Queue = []Metric[workqueue.Stats]{
 	Depth: gauge("workqueue_depth", "Current depth of workqueue",

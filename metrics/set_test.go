@@ -11,7 +11,7 @@ import (
 	"github.com/keyedqueue/workqueue/metrics"
 )
 
-// numbers are those of a source. Its pointers stay shared, as those to histograms do.
+// numbers come from a source. Its pointers stay shared, as those to histograms do.
 type numbers struct {
 	n     int
 	all   *[]int

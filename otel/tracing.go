@@ -15,7 +15,7 @@ import (
 
 // TracingOptions are the options of [Tracing] and [TracingFunc].
 type TracingOptions struct {
-	// Name is that of the queue or the pool. It is the attribute workqueue.name, and the spans are called
+	// Name is the name of the queue or the pool. It is the attribute workqueue.name, and the spans are called
 	// "handle NAME".
 	Name string
 	// Keys also writes the keys, as fmt.Sprint has them, and the reasons of their causes into the spans: the

@@ -7,7 +7,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 )
 
-// AddOpts decide when and how urgently keys come. The zero AddOpts are those of Add: now, with priority 0.
+// AddOpts decide when and how urgently keys come. The zero AddOpts mean what Add means: now, with priority 0.
 type AddOpts struct {
 	// Priority is how urgent the key is: higher priorities come first. If the key is queued, waits, or was added
 	// since its hand-out, the higher of the two priorities counts. The priority of the hand-out itself does not.

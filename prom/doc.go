@@ -4,7 +4,7 @@
 //	workqueue.SetProvider(prom.NewProvider(prometheus.DefaultRegisterer, prom.Options{}))
 //
 // Every queue that is made later with a name has these metrics, all with the label name. The first
-// seven are those of Kubernetes.
+// seven are Kubernetes'.
 //
 //	workqueue_depth                              gauge      keys that need processing
 //	workqueue_adds_total                         counter    adds that changed something
@@ -42,7 +42,7 @@
 //	workqueue_shared_set_aside_keys              gauge      keys that a process could not decode
 //	workqueue_shared_repaired_entries            gauge      entries on the server that did not fit together
 //
-// A pool of package worker has these, with its name, which is that of its queue if it has no other:
+// A pool of package worker has these, with its name or, if it has none, its queue's:
 //
 //	workqueue_pool_results_total                 counter    calls of the handler, by result: success,
 //	                                                        requeue, interrupt, retry, give_up

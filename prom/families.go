@@ -36,7 +36,7 @@ func familiesOf[S any](table []metrics.Metric[S]) []family[S] {
 // controllerRuntimeFamilies returns the metrics of queues as controller-runtime has them, in
 // pkg/internal/metrics.
 func controllerRuntimeFamilies() []family[workqueue.Stats] {
-	f := familiesOf(metrics.Queue[:metrics.QueuedKeys]) // The values of QueuedKeys are those of Depth here.
+	f := familiesOf(metrics.Queue[:metrics.QueuedKeys]) // Here Depth has the values of QueuedKeys.
 	f[metrics.Depth].Metric = metrics.Metric[workqueue.Stats]{
 		Name: f[metrics.Depth].Name, Help: "Current depth of workqueue by workqueue and priority",
 		Gauge: true, Split: depthByPriority, Label: priorityLabel,

@@ -20,7 +20,7 @@ import (
 type buckets struct {
 	// bounds are all upper bounds, in seconds, ascending.
 	bounds []float64
-	// classic are those of the classic buckets; the i-th one ends at bounds[ends[i]].
+	// classic are the bounds of the classic buckets; the i-th one ends at bounds[ends[i]].
 	classic []float64
 	ends    []int
 	// native is nil without native buckets.
@@ -31,7 +31,7 @@ type buckets struct {
 // label le must be equal to the last digit for Prometheus to add up the buckets of several programs.
 var kubernetesBuckets = prometheus.ExponentialBuckets(10e-9, 10, 10)
 
-// controllerRuntimeBuckets and controllerRuntimePoolBuckets are those of controller-runtime's queues and
+// controllerRuntimeBuckets and controllerRuntimePoolBuckets are controller-runtime's for queues and
 // reconcilers.
 var (
 	controllerRuntimeBuckets     = prometheus.ExponentialBuckets(10e-9, 10, 12)

@@ -90,9 +90,9 @@ func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *metr
 
 // nameCache keeps what the metrics of one name have in common from scrape to scrape.
 type nameCache struct {
-	// labels are those of all families except the split ones.
+	// labels are for all families except the split ones.
 	labels []*dto.LabelPair
-	// histograms are those of the last scrape, by family: most of what a scrape allocates, and of an idle queue
+	// histograms are from the last scrape, by family: most of what a scrape allocates, and of an idle queue
 	// they stay as they are.
 	histograms [metrics.NumQueue]atomic.Pointer[cachedHistogram]
 }

@@ -80,7 +80,7 @@ func (b Backoff) DelayFunc() DelayFunc {
 // DelayWithReset is DelayFunc with a function that regularly goes back to the first delay: a call that comes
 // more than resetInterval after it last went back (or after the call of DelayWithReset) gets the first delay,
 // no matter how long the delays were. For a backoff that starts afresh only after a quiet time, see
-// [NewExponentialBackoffManager]. If Factor is not positive, the function is that of DelayFunc. If
+// [NewExponentialBackoffManager]. If Factor is not positive, it is the same as DelayFunc. If
 // resetInterval is not positive, every delay is the first one, plus jitter.
 //
 // The function may be called by several goroutines; they share one sequence. A nil clock is the real one. b

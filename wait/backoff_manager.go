@@ -30,7 +30,7 @@ type BackoffManager interface {
 // fall back to initBackoff while the failures continue, and the service is retried at the highest rate.
 // If resetDuration is not positive, every pause is the first one.
 //
-// The manager reads c, and its timers are those of c; nil is the real clock. Goroutines may share it: they
+// The manager reads c, which also makes its timers; nil is the real clock. Goroutines may share it: they
 // share one sequence of pauses, and each call returns a new timer.
 func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor,
 	jitter float64, c clock.Clock) BackoffManager {

@@ -1,7 +1,7 @@
 // Package wait calls functions repeatedly: at intervals or with a backoff, until a condition is true or a
 // context ends.
 //
-// Its names and signatures are those of k8s.io/apimachinery/pkg/util/wait v0.37, without the polling
+// It has the names and signatures of k8s.io/apimachinery/pkg/util/wait v0.37, without the polling
 // functions that are deprecated there, so that a program can change one import path. It depends on
 // k8s.io/utils/clock and on nothing else.
 //

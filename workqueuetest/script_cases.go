@@ -113,7 +113,7 @@ var scripts = []script{
 		"add a b; cause c why; pass 1s; next a; next b; next c; done a b c; after a 1s; pass 1s; next a; done a"},
 	{"NextOfAFailingKey", "Next knows how often the key has failed, also if an event brings it early.",
 		"add a; next a; fail a 1m; done a; add a; next a; failures a 1 1m0s; done a"},
-	{"Causes", "Causes are those of the adds that a hand-out answers.",
+	{"Causes", "Causes come from the adds that a hand-out answers.",
 		"cause a one; cause a two; hold a; causes a one two; cause a three; causes a one two; done a; hold a; " +
 			"causes a three; done a; causes a"},
 	{"AddedAgain", "The channel of AddedAgain is closed by an add of a held key that is not quiet.",

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestCommand runs the command as users do, on a module whose dependencies are those of the analyzers' tests.
+// TestCommand runs the command as users do, on a module with the dependencies of the analyzers' tests.
 func TestCommand(t *testing.T) {
 	dir := t.TempDir()
 	queuevet := filepath.Join(dir, "queuevet")

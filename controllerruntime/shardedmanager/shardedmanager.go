@@ -57,13 +57,13 @@ type Options struct {
 
 // Controller is a controller of a [Group].
 type Controller struct {
-	// Name is that of the controller, and of its queue in the group: keep it from one version of the program to
+	// Name is the name of the controller, and of its queue in the group: keep it from one version of the program to
 	// the next. Empty means the kind of what is listed, in lower case.
 	Name string
 	// List is an empty list of the objects whose keys are reconciled: those of the builder's For. Required.
 	List       client.ObjectList
 	Reconciler reconcile.Reconciler
-	// Options are those of the controller. The Group sets NewQueue and NeedLeaderElection.
+	// Options are the controller's. The Group sets NewQueue and NeedLeaderElection.
 	Options controller.Options
 }
 

@@ -106,7 +106,7 @@ func adaptivePool(queue workqueue.TypedRateLimitingInterface[int],
 	return pool
 }
 
-// options are those of a pool that ends without the keys that are left.
+// options are for a pool that ends without the keys that are left.
 func options(workers int) worker.Options[int] {
 	return worker.Options[int]{Workers: workers, Drain: worker.Running, Logger: slog.New(slog.DiscardHandler)}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // TestRun runs the program in virtual time. What it prints has the shape of what README.md shows, and both
-// show the same difference. The numbers of README.md are those of a real run.
+// show the same difference. The numbers of README.md are from a real run.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Failure, Retry and Failures are those of package workqueue.
+// Failure, Retry and Failures mirror package workqueue's.
 type (
 	Failure struct {
 		Err        error

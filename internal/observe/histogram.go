@@ -19,7 +19,7 @@ type Buckets struct {
 	start [64]uint32
 }
 
-// DefaultBuckets are those of controller-runtime: powers of ten from 10 ns to 1,000 s.
+// DefaultBuckets are controller-runtime's: powers of ten from 10 ns to 1,000 s.
 var DefaultBuckets = NewBuckets([]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000})
 
 // HandlerBounds are the upper bounds of the buckets, in seconds, for the times that handlers take.

@@ -216,7 +216,7 @@ func TestDashboardExpressions(t *testing.T) {
 			check(t, "panel "+p.Title, expr, names)
 			if n := strings.Count(target.Expr, `{job=~"$job", name=~"$name"`); n != strings.Count(target.Expr,
 				"workqueue_") {
-				t.Errorf("panel %q: not all metrics are those of $job and $name: %s", p.Title, target.Expr)
+				t.Errorf("panel %q: not all metrics are of $job and $name: %s", p.Title, target.Expr)
 			}
 		}
 	}

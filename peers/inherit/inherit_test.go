@@ -21,7 +21,7 @@ const (
 	end   = "<!-- to here -->\n"
 )
 
-// programs are those of the table. Ours are the ones that a release is tried with.
+// programs are the rows of the table. A release is tried with ours.
 var programs = []struct{ name, what, ours, theirs string }{
 	{"root", "a rate-limiting queue", "the root package", "client-go"},
 	{"worker", "a worker that retries", "`worker`", "client-go, apimachinery"},

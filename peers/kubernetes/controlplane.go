@@ -58,7 +58,7 @@ type observation struct {
 	latency            latency
 }
 
-// costs are those of one program.
+// costs are what one program takes.
 type costs struct {
 	cpu        float64 // Seconds, until the namespace was gone.
 	goroutines float64 // When all had converged.

@@ -17,7 +17,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// testOptions are those of every package's tests.
+// testOptions are for every package's tests.
 type testOptions struct {
 	reruns  int
 	timeout time.Duration

@@ -132,7 +132,7 @@ func TestSameText(t *testing.T) {
 	}
 }
 
-// period is that of the ticks at which client-go sets gauges. At other times they would be old.
+// period is the time between the ticks at which client-go sets gauges. At other times they would be old.
 const period = 500 * time.Millisecond
 
 func randomCall(random *rand.Rand, step int) func(s *subject) {

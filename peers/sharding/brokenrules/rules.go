@@ -1,6 +1,6 @@
 package main
 
-// rules are those of the protocol, each broken by changes of the source.
+// rules are the protocol's, each broken by changes of the source.
 var rules = []rule{
 	{"validity counts from the end of a renewal", []change{
 		{"own_record.go", "self.renewed.latest(a.began)", "self.renewed.latest(m.nowByBoth())"},
