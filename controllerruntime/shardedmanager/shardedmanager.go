@@ -57,8 +57,8 @@ type Options struct {
 
 // Controller is a controller of a [Group].
 type Controller struct {
-	// Name is the name of the controller, and of its queue in the group: keep it from one version of the program to
-	// the next. Empty means the kind of what is listed, in lower case.
+	// Name is the name of the controller, and of its queue in the group: keep it from one version of the
+	// program to the next. Empty means the kind of what is listed, in lower case.
 	Name string
 	// List is an empty list of the objects whose keys are reconciled: those of the builder's For. Required.
 	List       client.ObjectList
