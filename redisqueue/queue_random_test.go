@@ -82,7 +82,7 @@ type replica struct {
 }
 
 // olderScripts are those of other versions of the library with the same format of data. While two versions run, as in a rolling
-// upgrade, their scripts share the data. testdata has the script of each release: docs/project/releasing.md says how it gets there.
+// upgrade, their scripts share the data. testdata has the script of each release: tools/README.md says how it gets there.
 var olderScripts = sync.OnceValue(func() (scripts []*redis.Script) {
 	names, _ := filepath.Glob("testdata/batch-*.lua")
 	for _, name := range names {

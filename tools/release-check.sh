@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Rehearses a release of the working tree, and uses it as somebody does who has nothing but a module proxy and an empty
-# module cache. Nothing is published, and the repository stays as it is. docs/project/releasing.md says more.
+# module cache. Nothing is published, and the repository stays as it is. README.md says more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)

@@ -4,7 +4,7 @@
 #	bash tools/release.sh                             # the next minor version of each module that has changed
 #	bash tools/release.sh .=v1.0.0 sharding=v0.3.1    # these modules, in these versions; "." is the root
 #
-# docs/project/releasing.md explains the three commits that it makes.
+# README.md explains the three commits that it makes.
 set -euo pipefail
 # Each module comes after those that it requires. Others are not published.
 published=(. debug sharding controllerruntime handlertest otel redisqueue cmd/swap cmd/queuevet examples)
