@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -67,6 +68,16 @@ func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], gorou
 		t.log(base, slog.LevelWarn, "The lease of a key ended before its handler was called", "key", h.Key)
 	}
 	return c
+}
+
+// start makes c one of the running calls. From here on others see it.
+func (t *Tracker[T]) start(c *Tracked[T]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.readRecordLocked()
+	t.mu.running = append(t.mu.running, c)
+	t.mu.mostRunning = max(t.mu.mostRunning, len(t.mu.running))
+	c.running = true
 }
 
 // handleKey does all with a key that a worker has got.
@@ -271,5 +282,17 @@ func (c *Tracked[T]) endCall() {
 			defer t.mu.Unlock()
 			t.mu.busiest.SetNote(c.result.Key, c.result.Started, causes)
 		}
+	}
+}
+
+// removeRunningLocked removes c from running. After the last one it ends the watch of a tracker without a
+// pool.
+func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
+	i := slices.Index(t.mu.running, c)
+	t.mu.running = slices.Delete(t.mu.running, i, i+1)
+	c.running = false
+	if len(t.mu.running) == 0 && t.mu.endWatch != nil {
+		t.mu.endWatch()
+		t.mu.endWatch = nil
 	}
 }

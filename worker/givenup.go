@@ -2,10 +2,7 @@ package worker
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -40,10 +37,7 @@ func as[T, K comparable](f FailedKey[T], shown K) FailedKey[K] {
 	return FailedKey[K]{shown, f.Attempt, f.Since, f.Err, f.Time, f.NextTry}
 }
 
-const (
-	maxErrorText = 1 << 10
-	maxStack     = 8 << 10
-)
+const maxErrorText = 1 << 10 // bytes
 
 // newGivenUp describes the key of a call that gives it up. Of any other call it is zero.
 func (c *Tracked[T]) newGivenUp() (f FailedKey[T]) {
@@ -66,42 +60,4 @@ func lastGivenUp[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Fa
 		all = append(all, as(f, show(f.Key)))
 	}
 	return all
-}
-
-// panickedCall is a call that panicked. A tracker keeps the last ones, for KeySnapshot.PanicStack.
-type panickedCall[T comparable] struct {
-	key   T
-	ended time.Time
-	stack string
-}
-
-const maxPanics = 32
-
-func (t *Tracker[T]) addPanicLocked(c panickedCall[T]) {
-	if len(t.mu.panics) == maxPanics {
-		t.mu.panics = slices.Delete(t.mu.panics, 0, 1)
-	}
-	t.mu.panics = append(t.mu.panics, c)
-}
-
-// panicStackLocked returns the stack of the last call for key that panicked since then, or nothing.
-func (t *Tracker[T]) panicStackLocked(key T, since time.Time) (stack string) {
-	for _, c := range t.mu.panics {
-		if c.key == key && !c.ended.Before(since) {
-			stack = c.stack
-		}
-	}
-	return stack
-}
-
-// cut returns s, or the beginning of it if it is longer than size. It does not keep the rest in memory.
-func cut(s string, size int) string {
-	if len(s) <= size {
-		return s
-	}
-	end := size
-	for end > size-utf8.UTFMax && !utf8.RuneStart(s[end]) { // Text that is not UTF-8 may have no start.
-		end--
-	}
-	return strings.Clone(s[:end])
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // setLogger sets the logger. A pool does that in Run, so that a slog.SetDefault between New and Run counts.
@@ -91,4 +92,16 @@ func callerOutside() uintptr {
 		}
 	}
 	return 0
+}
+
+// cut returns s, or the beginning of it if it is longer than size. It does not keep the rest in memory.
+func cut(s string, size int) string {
+	if len(s) <= size {
+		return s
+	}
+	end := size
+	for end > size-utf8.UTFMax && !utf8.RuneStart(s[end]) { // Text that is not UTF-8 may have no start.
+		end--
+	}
+	return strings.Clone(s[:end])
 }

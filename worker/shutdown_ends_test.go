@@ -57,6 +57,16 @@ func TestRunDoesNotWaitForDone(t *testing.T) {
 		r.returnedLeaving("1 still running: blocked")
 		close(q.open)
 	})
+	synctest.Test(t, func(t *testing.T) { // Run already waits for the worker, which gets the key a second later.
+		q := blockingDone{newQueue(), make(chan struct{})}
+		q.Add("blocked")
+		r := run(t, worker.New(slowGet{lateQueue{q}}, fine,
+			options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
+		r.cancel()
+		r.after(2 * time.Second)
+		r.returnedLeaving("1 still running: blocked")
+		close(q.open)
+	})
 }
 
 // However many held keys are removed, the oldest change is found behind them, and their memory is given back.

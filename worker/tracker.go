@@ -195,28 +195,6 @@ func (c *Tracked[T]) Held() bool { return c.hold != nil }
 // That is called once: at once or, if the key is put on hold, when the hold ends, on any goroutine.
 func (c *Tracked[T]) Done(done func()) { c.doneOrHold(func(T) { done() }) }
 
-// start makes c one of the running calls. From here on others see it.
-func (t *Tracker[T]) start(c *Tracked[T]) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c.readRecordLocked()
-	t.mu.running = append(t.mu.running, c)
-	t.mu.mostRunning = max(t.mu.mostRunning, len(t.mu.running))
-	c.running = true
-}
-
-// removeRunningLocked removes c from running. After the last one it ends the watch of a tracker without a
-// pool.
-func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
-	i := slices.Index(t.mu.running, c)
-	t.mu.running = slices.Delete(t.mu.running, i, i+1)
-	c.running = false
-	if len(t.mu.running) == 0 && t.mu.endWatch != nil {
-		t.mu.endWatch()
-		t.mu.endWatch = nil
-	}
-}
-
 // findRunningLocked returns the running call of key, or nil.
 func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 	if i := slices.IndexFunc(t.mu.running, func(c *Tracked[T]) bool { return c.result.Key == key }); i >= 0 {
