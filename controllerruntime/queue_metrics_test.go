@@ -270,7 +270,7 @@ func TestDelaysHoldsAndBusiestInManager(t *testing.T) {
 			s.reconcile = func(ctx context.Context, name string) (reconcile.Result, error) {
 				switch calls++; calls {
 				case 1:
-					return reconcile.Result{}, errNotYet // It comes again after a second.
+					return reconcile.Result{}, errNotYet // It is retried after a second.
 				case 2:
 					worker.CallOf(ctx).Hold("a minute", time.Minute)
 				}

@@ -20,7 +20,7 @@ func TestBusiestDelaysAndHolds(t *testing.T) {
 		failed := 0
 		p := New(q, func(ctx context.Context, key string) error {
 			switch {
-			case key == "fails" && failed < 3:
+			case key == "fails" && failed < 4:
 				failed++
 				return errors.New("broken")
 			case key == "held" && CallOf(ctx).Attempt() == 1:
@@ -36,6 +36,8 @@ func TestBusiestDelaysAndHolds(t *testing.T) {
 		}
 		q.Add("held")
 		q.Add("fails")
+		time.Sleep(time.Second / 2)
+		q.Add("fails") // It fails before its delay has passed: that is the same failure.
 		time.Sleep(2 * time.Minute)
 		for i := range 90 {
 			q.AddCause("own writes", workqueue.Cause{Reason: "status changed"})

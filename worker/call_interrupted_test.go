@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,7 +76,8 @@ func TestEndIsNoFailure(t *testing.T) {
 	}
 }
 
-// After the end of its context a handler that is sure counts: with nil, with Terminal, and with a panic.
+// After the end of its context a handler that is sure counts: with nil, with Terminal, and with a panic or
+// Goexit.
 func TestAnswersThatCountAtTheEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func() error
@@ -85,6 +87,7 @@ func TestAnswersThatCountAtTheEnd(t *testing.T) {
 		"Terminal":    {func() error { return worker.Terminal(errBroken) }, worker.NextGiveUp},
 		"Requeue":     {func() error { return worker.RequeueAfter(time.Minute) }, worker.NextRequeue},
 		"a panic":     {func() error { panic("a bug") }, worker.NextRetry},
+		"Goexit":      {func() error { runtime.Goexit(); return nil }, worker.NextRetry},
 		"a failure":   {func() error { return errBroken }, worker.NextInterrupted},
 		"RetryAfter":  {func() error { return worker.RetryAfter(errBroken, time.Hour) }, worker.NextInterrupted},
 		"its context": {func() error { return context.Canceled }, worker.NextInterrupted},
@@ -109,6 +112,32 @@ func TestAnswersThatCountAtTheEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A key that would be slowed down by seconds is handed back at once if the end of the pool interrupts it.
+func TestNoSlowdownAtTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		calls := 0
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if key == "deaf" {
+				time.Sleep(time.Hour)
+				return nil
+			}
+			if calls++; calls > 20 {
+				<-ctx.Done()
+			}
+			return worker.ErrAdded
+		}, options{Workers: 2, Drain: worker.Nothing, CancelGrace: time.Minute}))
+		addAll(q, "deaf interrupted")
+		r.after(10 * time.Minute)
+		r.cancel()
+		r.after(10*time.Minute + time.Second)
+		if n := held(q); n != 1 || calls != 21 {
+			t.Errorf("%d keys are with workers after %d calls, want the deaf one", n, calls)
+		}
+		_ = r.end()
+		time.Sleep(time.Hour)
+	})
 }
 
 // A key that asks for itself at once, again and again, is slowed down, counted, logged and shown.

@@ -77,7 +77,7 @@ func (c *Tracked[T]) arrangeHold(reason string, limit time.Duration) (release fu
 	t := c.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !c.running || c.hold != nil && c.hold.slow {
+	if !c.running {
 		return func() {}
 	}
 	if c.hold == nil {
@@ -197,7 +197,10 @@ func (h *hold[T]) finish() {
 	}
 	hs.total--
 	t.mu.dones++
-	t.wakeLocked()
+	if t.mu.nextDone != nil {
+		close(t.mu.nextDone)
+		t.mu.nextDone = nil
+	}
 }
 
 func (h *hold[T]) callQueue() {
@@ -328,15 +331,7 @@ func (t *Tracker[T]) EndHolds() {
 	t.loop.Wait()
 }
 
-// wakeLocked wakes those who wait for nextDoneLocked.
-func (t *Tracker[T]) wakeLocked() {
-	if t.mu.nextDone != nil {
-		close(t.mu.nextDone)
-		t.mu.nextDone = nil
-	}
-}
-
-// nextDoneLocked returns a channel that is closed by the next wakeLocked.
+// nextDoneLocked returns a channel that is closed when the next Done of a hold has returned.
 func (t *Tracker[T]) nextDoneLocked() <-chan struct{} {
 	if t.mu.nextDone == nil {
 		t.mu.nextDone = make(chan struct{})

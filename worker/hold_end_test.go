@@ -263,3 +263,82 @@ func TestReleaseOfAKeyThatCannotBeHashed(t *testing.T) {
 		_ = r.end()
 	})
 }
+
+// heldCall makes a call for a, which arranges a hold, and calls Done.
+func heldCall(t *testing.T, b *worker.Tracker[string], limit time.Duration, done func()) {
+	c := b.Begin(t.Context(), "a")
+	worker.CallOf(c.Context()).Hold("it", limit)
+	c.End(nil)
+	c.Done(done)
+}
+
+// A key may be held again while the Done of its last hold is still running. Both holds end at their limits.
+func TestHoldDuringDoneOfTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := worker.NewTracker(newQueue(), options{})
+		var first, second atomic.Int64 // when their Dones were called
+		begun := time.Now()
+		heldCall(t, b, time.Minute, func() {
+			first.Store(int64(time.Since(begun)))
+			heldCall(t, b, time.Minute, func() { second.Store(int64(time.Since(begun))) })
+		})
+		time.Sleep(time.Hour)
+		if first.Load() != int64(time.Minute) || second.Load() != int64(2*time.Minute) || b.Stats().Held != 0 {
+			t.Errorf("Done after %v and %v, %d held", time.Duration(first.Load()), time.Duration(second.Load()),
+				b.Stats().Held)
+		}
+	})
+}
+
+// A key whose lease is lost may be handed out again before its hold has ended. Then the second call is not put
+// on hold, and each call is Done.
+func TestHoldOfKeyThatIsOnHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := worker.NewTracker(newQueue(), options{})
+		var first, second atomic.Bool
+		heldCall(t, b, time.Minute, func() { first.Store(true) })
+		heldCall(t, b, time.Hour, func() { second.Store(true) })
+		if first.Load() || !second.Load() {
+			t.Errorf("Done of the first call: %v, of the second: %v", first.Load(), second.Load())
+		}
+		time.Sleep(2 * time.Minute)
+		if !first.Load() || b.Stats().Held != 0 {
+			t.Errorf("Done of the first call: %v, %d held", first.Load(), b.Stats().Held)
+		}
+	})
+}
+
+// After EndHolds no key is put on hold.
+func TestHoldAfterEndHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := worker.NewTracker(newQueue(), options{})
+		b.EndHolds()
+		done := false
+		heldCall(t, b, time.Minute, func() { done = true })
+		if st := b.Stats(); !done || st.Holds != 0 {
+			t.Errorf("done: %v, %d holds", done, st.Holds)
+		}
+	})
+}
+
+// After the shutdown a call is not put on hold if no add from before brings its key.
+func TestHoldOfTrackerAfterTheShutdown(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue()
+			q.Add("a")
+			q.Get()
+			if again {
+				q.Add("a")
+			}
+			q.ShutDown()
+			b := worker.NewTracker(q, options{})
+			done := false
+			heldCall(t, b, time.Minute, func() { done = true })
+			if held := b.Stats().Held == 1; held != again || done == again {
+				t.Errorf("added again: %v, held: %v, Done: %v", again, held, done)
+			}
+			b.EndHolds()
+		})
+	}
+}

@@ -176,6 +176,7 @@ func TestHoldTwiceInACall(t *testing.T) {
 				call := worker.CallOf(ctx)
 				h.until(call.Hold("the cache shows one", time.Minute))
 				h.until(call.Hold("the cache shows two", time.Hour))
+				call.Hold("the cache shows three", time.Second)()
 				defer time.AfterFunc(time.Second, func() {
 					call.Hold("the call has ended", time.Hour)()
 				})

@@ -230,7 +230,6 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 	if surplus := len(p.mu.workers) > p.wantedLocked(); surplus || !p.mayStartLocked() {
 		i := slices.Index(p.mu.workers, w)
 		p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-		t.wakeLocked() // The others ask the queue again, in place of w.
 		p.signal()
 		return nil, false
 	}
@@ -246,10 +245,10 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 //	no hold is left                  the Dones of those keys have also returned
 //	dones has not grown              w has asked the queue after all of these Dones, and it was empty
 //
-// That is enough: then this pool holds no key, and the queue takes no adds. (What others hold comes
-// to them.) And it happens: each Done after which no worker asks the queue by itself, that of a hold or of a
-// worker that leaves, wakes all idle workers, and so does the end of the last hold. After any other Done its
-// worker asks, and comes here when the queue is empty again; the last one to come finds the others idle.
+// That is enough: then this pool holds no key, and the queue takes no adds. (What others hold comes to them.)
+// And it happens: a Done of a hold wakes all idle workers. After any other Done its worker asks, and comes here
+// when the queue is empty again; the last one to come finds the others idle. A worker that leaves instead of
+// asking is surplus, and then all idle workers were woken: see dismissLocked.
 func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
 	p.tracker.endVainHolds()
 	p.mu.Lock()

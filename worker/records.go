@@ -216,18 +216,16 @@ func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration)
 }
 
 // forgetIfOver deletes the record of key if others have dealt with the key: the queue does not have it any
-// more, or counts no failure where it did. A queue that is shut down has dropped keys, and says nothing. It
-// reports whether the key's change is over.
+// more, or counts no failure where it did. It reports whether the key's change is over.
 func (t *Tracker[T]) forgetIfOver(k UnansweredKey[T]) bool {
 	now, found := t.queue.SnapshotKey(k.Key)
-	isShutDown := t.queue.ShuttingDown() // Afterwards: the shutdown may come in between.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rec, _ := t.mu.records.find(k.Key)
 	if rec.changeSince != k.Since || t.findRunningLocked(k.Key) != nil {
 		return true // The key was handled meanwhile.
 	}
-	over := !isShutDown && (!found || rec.failing && now.Failures.Count == 0)
+	over := !found || rec.failing && now.Failures.Count == 0
 	if over {
 		t.mu.records.delete(k.Key)
 	}

@@ -324,6 +324,49 @@ func TestRecordsEnd(t *testing.T) {
 	})
 }
 
+// The change of a key that others have answered does not continue with its next add.
+func TestChangeThatOthersHaveAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
+		b, other := worker.NewTracker(q, options{}), worker.NewTracker(q, options{})
+		call := func(b *worker.Tracker[string], err error) {
+			q.Get()
+			if b.Begin(t.Context(), "a").End(err); err == nil {
+				q.Forget("a")
+			}
+			q.Done("a")
+		}
+		q.Add("a")
+		call(b, errBroken)
+		call(other, nil)
+		time.Sleep(time.Minute)
+		q.Add("a")
+		time.Sleep(time.Second)
+		call(b, nil)
+		wantChanges(t, "at the end", b.Stats(), 1, 1)
+	})
+}
+
+// The time on hold belongs to the change of a key, also if it is longer than a record lasts without it.
+func TestChangeWithLongHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
+		calls := 0
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			if calls++; calls > 1 {
+				return nil
+			}
+			time.Sleep(5 * time.Minute)
+			worker.CallOf(ctx).Hold("the world", 20*time.Minute)
+			return worker.ErrAdded
+		}, options{}))
+		q.Add("a")
+		r.after(time.Hour)
+		wantChanges(t, "at the end", r.runner.(*worker.Pool[string]).Stats(), 1, (25 * time.Minute).Seconds())
+		r.endCleanly()
+	})
+}
+
 // Forget ends the change of a key that was only interrupted, too.
 func TestForgottenChangeOfInterruptedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

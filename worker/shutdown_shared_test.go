@@ -58,6 +58,22 @@ func TestTwoOnOneQueue(t *testing.T) {
 	}
 }
 
+// A failing key that another pool handles is not left failing: that pool decides.
+func TestFailingKeyOfAnotherPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		failing := worker.New(q, answers(errBroken), options{})
+		first := run(t, failing)
+		setWorkers(t, failing, 0)
+		second := run(t, worker.New(q, takes(time.Minute), options{}))
+		first.after(2 * time.Second) // The retry, after a second, is the second pool's.
+		first.endCleanly()
+		second.after(2 * time.Minute)
+		second.endCleanly()
+	})
+}
+
 // The last of two pools that end together drops what is queued, and says so.
 func TestTwoOnOneQueueEndTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

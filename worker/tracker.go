@@ -69,7 +69,7 @@ type Tracker[T comparable] struct {
 		panics      []panickedCall[T] // the last maxPanics
 		holds       holds[T]
 		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key is
-		// put on hold counts twice.) nextDone is closed when that of a hold does, or a worker leaves.
+		// put on hold counts twice.) nextDone is closed when that of a hold does.
 		dones    uint64
 		nextDone chan struct{}
 		// counted has the numbers that only grow, and those of the last list: callStats adds the others.

@@ -24,13 +24,13 @@ type keyAt[K any] struct {
 	key    K
 }
 
-// Begin begins a round with a new list. untilMoment returns the time from now until a key's next moment, and
-// may leave out one that is near.
+// Begin begins a round with a new list. untilMoment returns the time from now until a key's next moment, or
+// the moment after it if the next one is near.
 func (r *Rounds[K]) Begin(keys []K, period time.Duration, now time.Time, untilMoment func(K) time.Duration) {
 	*r = Rounds[K]{period: period, begun: now, keys: make([]keyAt[K], len(keys))}
 	for i, key := range keys {
 		offset := untilMoment(key)
-		if offset > period { // A moment was left out.
+		if offset > period { // The next one was near.
 			offset -= period
 		}
 		r.keys[i] = keyAt[K]{offset, key}

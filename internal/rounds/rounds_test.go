@@ -17,7 +17,7 @@ func TestRounds(t *testing.T) {
 		t.Error("no key, and some key comes")
 	}
 	moments := map[string]time.Duration{"a": 40 * time.Second, "b": 10 * time.Second,
-		"c": 61 * time.Second} // The moment a second from now was left out.
+		"c": 61 * time.Second} // The moment before it is a second from now.
 	r.Begin([]string{"a", "b", "c"}, time.Minute, at, func(key string) time.Duration { return moments[key] })
 	for _, step := range []struct {
 		after time.Duration // since the last step

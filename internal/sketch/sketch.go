@@ -12,7 +12,7 @@ const (
 
 // Counts counts keys in the last ten minutes, and keeps a note of some. For each minute it has a space-saving
 // sketch: counts of a hundred keys, where a new key takes over the count of the rarest one. So in a minute
-// with n keys none is counted more than n/100 too high, and none that is missing came more than n/100 times.
+// with n adds no key is counted more than n/100 too high, and a key without a count came at most n/100 times.
 //
 // The zero Counts is ready to use. It is not safe for concurrent use.
 type Counts[K comparable, Note any] struct{ minutes [Minutes]minute[K, Note] }
@@ -31,7 +31,8 @@ type Count[Note any] struct {
 
 func numberOf(t time.Time) int64 { return t.Unix() / 60 }
 
-// minute returns where that minute is, or one that it replaces. A fake clock may show a time before 1970.
+// minute returns the place of that minute, which may still have an earlier one. A fake clock may show a time
+// before 1970.
 func (c *Counts[K, Note]) minute(number int64) *minute[K, Note] {
 	return &c.minutes[uint64(number)%Minutes]
 }
