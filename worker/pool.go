@@ -246,9 +246,9 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 //	dones has not grown              w has asked the queue after all of these Dones, and it was empty
 //
 // That is enough: then this pool holds no key, and the queue takes no adds. (What others hold comes to them.)
-// And it happens: a Done of a hold wakes all idle workers. After any other Done its worker asks, and comes here
-// when the queue is empty again; the last one to come finds the others idle. A worker that leaves instead of
-// asking is surplus, and then all idle workers were woken: see dismissLocked.
+// And it happens: a Done of a hold wakes all idle workers. After any other Done its worker asks, and comes
+// here when the queue is empty again; the last one to come finds the others idle. A worker that leaves
+// instead of asking is surplus, and then all idle workers were woken: see dismissLocked.
 func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
 	p.tracker.endVainHolds()
 	p.mu.Lock()

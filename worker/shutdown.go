@@ -256,8 +256,8 @@ type Left[T comparable] struct {
 	// and then those that were to be queued again at once after the shutdown.
 	NotStarted []T `json:"not_started"`
 	// Failing are the keys whose last call has failed and that nobody retries, sorted by text: Run does not wait
-	// for retries. Over a server the list is empty: other processes retry them. Neither keys that wait because of
-	// RequeueAfter nor those that were given up are among them.
+	// for retries. Over a server the list is empty: other processes retry them. Neither keys that wait because
+	// of RequeueAfter nor those that were given up are among them.
 	Failing []T `json:"failing"`
 }
 
