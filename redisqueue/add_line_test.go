@@ -367,11 +367,17 @@ func TestLimitIsRaised(t *testing.T) {
 	}
 }
 
-// The script may grow: Lua allows 200 local variables at a time.
+// The script may grow: Lua allows 200 local variables at a time, and 60 of them in a function inside.
 func TestLocalsOfScript(t *testing.T) {
-	names := strings.Join(keysNamed("", 20), ", ")
-	locals := "local " + strings.ReplaceAll(names, "/", "x") + "\n"
-	must(t, startServer(t).client().ScriptLoad(t.Context(), locals+batchLua).Err())
+	names := strings.ReplaceAll(strings.Join(keysNamed("", 20), ", "), "/", "x")
+	locals := "local " + names + " = 1\n"
+	client := startServer(t).client()
+	script := strings.Replace(batchLua, batchBegins, batchBegins+locals, 1)
+	must(t, client.ScriptLoad(t.Context(), script).Err())
+	_, ofData, _ := strings.Cut(names, ", ")
+	used := batchBegins + "local _ = " + strings.Join(strings.SplitN(ofData, ", ", 11)[:10], ", ") + "\n"
+	script = strings.Replace(locals+batchLua, batchBegins, used, 1)
+	must(t, client.ScriptLoad(t.Context(), script).Err())
 }
 
 // A priority that another program has written for a queued key stops nothing.

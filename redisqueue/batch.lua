@@ -1,4 +1,4 @@
--- Executes one batch of a replica's operations, atomically and once. Ten files make one script. Errors name its lines; this prints line 123:
+-- Executes one batch of a replica's operations, atomically and once. Ten files make one script, see protocol.go. Errors name its lines; this prints line 123:
 --
 --   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
@@ -36,15 +36,16 @@ local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name 
 
 -- The fields of META that say when a token bucket is full again, of StartLimit and of Limit. Each limit that replicas have, as during a
 -- rollout, has a bucket of its own, which is full at first: the old limit says nothing of the tokens of the new one.
-local START_FULL_AT = 'startFullAt' .. string.match(SETTINGS, ' startrate=%S+ startburst=%S+')
+local START_FULL_AT = 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
 local RETRY_FULL_AT = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+')
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
 local lastLeaseEnds
 do
-	local lastSeq, ends, lastReply = string.match(call('HGET', BATCHES, session) or '', '^(%d+) (%-?%d+) (.*)$')
-	if lastSeq == seq then return lastReply end
+	local last = call('HGET', BATCHES, session) or ''
+	local lastSeq, ends, replyAt = string.match(last, '^(%d+) (%-?%d+) ()')
+	if lastSeq == seq then return sub(last, replyAt) end
 	if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 	lastLeaseEnds = ends
 end
@@ -109,7 +110,7 @@ local hasNoErrors = false -- true after the first call
 local function raiseErrorsNow()
 	if hasNoErrors then return end
 	hasNoErrors = true
-	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
+	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZMSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
 		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
 		if not redis.acl_check_cmd(command, META) then
 			error(redis.error_reply('NOPERM the queue needs the command ' .. command))

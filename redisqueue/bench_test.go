@@ -1,41 +1,106 @@
 package redisqueue
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/redis/go-redis/v9"
 )
 
-// BenchmarkCycle adds, gets and finishes distinct keys.
+// BenchmarkCycle adds, gets and finishes distinct keys in many goroutines. In the backlog all keys are added
+// before the first Get. With notes, a further key with a cause is held meanwhile.
+//
+// compare.sh runs it beside an older commit.
 func BenchmarkCycle(b *testing.B) {
-	s := startServer(b)
-	for _, goroutines := range []int{1, 8, 64, 512} {
-		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
-			q := newTestQueue(b, s.client(), Config[string]{Name: fmt.Sprint("bench", goroutines)})
-			var next atomic.Int64
-			var wg sync.WaitGroup
-			calls := q.Info().Calls
-			for range goroutines {
-				wg.Go(func() {
-					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-						q.Add(fmt.Sprintf("order/%d", n))
-						key, _ := q.Get()
-						q.Done(key)
+	for _, c := range []struct {
+		how        string
+		goroutines int
+	}{{"Add", 1}, {"Add", 64}, {"Add", 512}, {"AddContext", 64}, {"backlog", 64}} {
+		for _, notes := range []string{"none", "one"} {
+			b.Run(fmt.Sprintf("how=%s/goroutines=%d/notes=%s", c.how, c.goroutines, notes), func(b *testing.B) {
+				client := startServer(b).client()
+				q := newTestQueue(b, client, Config[string]{Name: "bench"})
+				if notes != "none" {
+					q.AddCause("other", workqueue.Cause{Reason: "ConfigMap/default/other has changed"})
+					_, _ = q.Get()
+					defer q.Done("other")
+				}
+				// each calls f for all keys.
+				each := func(f func(key string)) {
+					var next atomic.Int64
+					var wg sync.WaitGroup
+					for range c.goroutines {
+						wg.Go(func() {
+							for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+								f(fmt.Sprintf("order/%07d", n))
+							}
+						})
 					}
-				})
-			}
-			wg.Wait()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "keys/s")
-			b.ReportMetric(float64(q.Info().Calls-calls)/float64(b.N), "calls/key")
-		})
+					wg.Wait()
+				}
+				add := q.Add
+				if c.how == "AddContext" {
+					add = func(key string) { _ = q.AddContext(context.Background(), key) }
+				}
+				finish := func(string) {
+					key, _ := q.Get()
+					q.Done(key)
+				}
+
+				calls, cpu := q.Info().Calls, serverCPU(b, client)
+				if c.how == "backlog" {
+					empty := serverInfo(b, client, "memory", "used_memory")
+					each(add)
+					must(b, q.Flush(context.Background()))
+					full := serverInfo(b, client, "memory", "used_memory")
+					b.ReportMetric((full-empty)/float64(b.N), "bytes/key")
+					each(finish)
+				} else {
+					each(func(key string) {
+						add(key)
+						finish(key)
+					})
+				}
+				must(b, q.Flush(context.Background()))
+				b.ReportMetric((serverCPU(b, client)-cpu)*1e6/float64(b.N), "server-µs/key")
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "keys/s")
+				b.ReportMetric(float64(q.Info().Calls-calls)/float64(b.N), "calls/key")
+			})
+		}
 	}
 }
 
-// BenchmarkScript measures the server's CPU for a batch that finishes, adds and hands out that many keys. With notes, another key waits
-// with a priority.
+// serverCPU returns how many seconds of CPU the server has used.
+func serverCPU(b *testing.B, client redis.UniversalClient) float64 {
+	return serverInfo(b, client, "cpu", "used_cpu_user") + serverInfo(b, client, "cpu", "used_cpu_sys")
+}
+
+// serverInfo returns a number of the server's INFO.
+func serverInfo(b *testing.B, client redis.UniversalClient, section, name string) float64 {
+	b.Helper()
+	text, err := client.Info(context.Background(), section).Result()
+	must(b, err)
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), name+":"); ok {
+			n, err := strconv.ParseFloat(value, 64)
+			must(b, err)
+			return n
+		}
+	}
+	b.Fatalf("INFO %s has no %s", section, name)
+	return 0
+}
+
+// BenchmarkScript measures the server's CPU for a batch that finishes, adds and hands out that many keys.
+// With notes, another key has a cause.
 func BenchmarkScript(b *testing.B) {
 	for _, c := range []struct {
 		keys  int
@@ -48,7 +113,9 @@ func BenchmarkScript(b *testing.B) {
 			number, next := 0, 0
 			if c.notes != "none" {
 				number++
-				r.send(number, 0, "P0000000000000001z5 3600000000")
+				r.send(number, 0, "C0000000000000001zl0 1700000000000000 24 1700000000000000l00cause")
+				number++
+				r.send(number, 1)
 			}
 			var dones []string
 			for b.Loop() {

@@ -1,5 +1,11 @@
 -- Failures of keys, leases that keys have lost, and keys that were given up for one of these.
 
+local hasTroubles = call('HLEN', TROUBLES) > 0 -- false: no key has any
+local function setTrouble(field, key, value)
+	hasTroubles = true
+	call('HSET', TROUBLES, field .. key, value)
+end
+
 -- forgetGivenUp forgets that a key was given up, and returns whether it was.
 local function forgetGivenUp(key)
 	local found = call('ZREM', GIVEN_UP, key) > 0
@@ -26,7 +32,7 @@ local function giveUp(key, attempts, reason)
 		setPriority(WAITING_PRIORITY, key, 0)
 	end
 	call('ZADD', GIVEN_UP, nowDigits, key)
-	call('HSET', TROUBLES, REASON .. key, whole(attempts) .. ' ' .. reason)
+	setTrouble(REASON, key, whole(attempts) .. ' ' .. reason)
 	forgetOldGivenUp()
 end
 
@@ -107,7 +113,7 @@ local function fail(key, details)
 	end
 	left = math.max(left, atLeast)
 	call('ZADD', FAILURES, attempt, key)
-	call('HSET', TROUBLES, FAILING .. key, whole(since) .. ' ' .. sub(reason, 1, 512))
+	setTrouble(FAILING, key, whole(since) .. ' ' .. sub(reason, 1, 512))
 	call('ZADD', RETRIES, digits(now + left), key)
 	addAfter(key, left, isHeld(states[key]) and priorityOf(HELD_PRIORITY, key) or 0)
 	return attempt, left, same and 's'
@@ -119,7 +125,7 @@ end
 local function lose(holder, key, state)
 	local losses = (tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) or 0) + 1
 	local maxLosses = setting('losses')
-	call('HSET', TROUBLES, LOSSES .. key, losses)
+	setTrouble(LOSSES, key, losses)
 	if maxLosses > 0 and losses >= maxLosses then
 		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
 		release(holder, key, state, true)

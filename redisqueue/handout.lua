@@ -15,28 +15,35 @@ local handedOut, bytes = 0, 0
 local function wantsMore() return handedOut < most and bytes < MAX_BYTES end
 local newlyHeld = {} -- what enters HELD, as arguments of ZADD
 local usedNotes = {} -- fields of NOTES; they go when the states are written, so that an interrupted batch does not lose them
-local hasFailures, hasTroubles = call('ZCARD', FAILURES) > 1, call('HLEN', TROUBLES) > 0
+local hasFailures = call('ZCARD', FAILURES) > 1
 
-local nextNotes -- causes and priority of the next hand-out of each key of a list in turn; nil if no key has notes
+-- read reads what the first n keys of a list may have, all at once. What no key has stays nil.
+local nextNotes -- causes and priority of the next hand-out of each key in turn
+local retries, atOnces -- of each key, its value in RETRIES and the field AT_ONCE
 local heldNotes = {} -- as arguments of HSET
-local function readNotes(keys, n)
-	if not hasNotes or n == 0 then return end
-	local fields = {}
-	for i = 1, n do
-		fields[2 * i - 1], fields[2 * i] = NEXT_CAUSES .. keys[i], NEXT_PRIORITY .. keys[i]
+local function read(keys, n)
+	if n == 0 then return end
+	local notes, fields = {}, {}
+	for i = 1, hasNotes and n or 0 do
+		notes[2 * i - 1], notes[2 * i] = NEXT_CAUSES .. keys[i], NEXT_PRIORITY .. keys[i]
 	end
-	nextNotes = call('HMGET', NOTES, unpack(fields)) -- at most 512
+	for i = 1, hasTroubles and n or 0 do
+		fields[i] = AT_ONCE .. keys[i]
+	end
+	nextNotes = hasNotes and call('HMGET', NOTES, unpack(notes)) -- at most 512
+	atOnces = hasTroubles and call('HMGET', TROUBLES, unpack(fields))
+	retries = hasFailures and call('ZMSCORE', RETRIES, unpack(keys, 1, n))
 end
 
--- handOut hands out the key at i of the list that readNotes has read the notes of.
+-- handOut hands out the key at i of the list that was read.
 local function handOut(key, i)
 	local failures, left, causes, priority, failing, atOnce = 0, 0, '', 0, '', '0'
-	if hasFailures then
+	if retries and retries[i] then
 		failures, left = failuresOf(key)
 		failing = failures > 0 and call('HGET', TROUBLES, FAILING .. key) or ''
 	end
-	if hasTroubles then
-		atOnce = string.match(call('HGET', TROUBLES, AT_ONCE .. key) or '', '^%d+$') or '0'
+	if atOnces and atOnces[i] then
+		atOnce = string.match(atOnces[i], '^%d+$') or '0'
 	end
 	if nextNotes then
 		causes, priority = nextNotes[2 * i - 1], toPriority(nextNotes[2 * i])
@@ -49,8 +56,11 @@ local function handOut(key, i)
 	fence = fence + 1
 	local itsFence = digits(fence)
 	local queuedSince = states[key] -- The state of a queued key is when it was added.
-	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. whole(failures) .. ' ' .. whole(left) .. ' ' ..
-		atOnce .. ' ' .. priority .. ' ' .. #causes .. ' ' .. #failing .. ' ' .. key .. causes .. failing -- Concatenated, this is faster than formatted.
+	local numbers = ' 0 0 0 0 0 0 ' -- Writing them takes as long as all else for a key, and most keys have none.
+	if retries or atOnces or nextNotes then
+		numbers = format(' %.0f %.0f %s %d %d %d ', failures, left, atOnce, priority, #causes, #failing)
+	end
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. numbers .. key .. causes .. failing
 	results[#results + 1] = result
 	setState(key, 'p' .. session .. itsFence)
 	handedOut = handedOut + 1
@@ -68,7 +78,7 @@ do
 	end
 	if isPlain then
 		local n = math.min(#newlyQueued, most)
-		readNotes(newlyQueued, n)
+		read(newlyQueued, n)
 		while wantsMore() and nextNew <= n do
 			if isQueued(states[newlyQueued[nextNew]]) then
 				handOut(newlyQueued[nextNew], nextNew)
@@ -96,7 +106,7 @@ local passed = 0
 do
 	local head = readSome(most - handedOut, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
 	loadStates(head)
-	readNotes(head, #head)
+	read(head, #head)
 	for i, key in ipairs(head) do
 		if not wantsMore() then break end
 		passed = passed + 1 -- It leaves the line.
@@ -130,10 +140,9 @@ callAll('ZREM', HELD, released)
 callAll('ZADD', HELD, newlyHeld) -- after ZREM: a key that this batch has released may be handed out to the session again
 local heldCount = math.max(0, call('ZCARD', HELD) - 1)
 dirty = heldCount > 0 and math.max(0, dirty) or 0
-call('HSET', META, 'fence', whole(fence), 'dirty', dirty)
-if not isTool then -- The lease clock moves at most half a lease a batch, and a tool's lease is short.
-	call('HSET', META, 'time', nowDigits, 'leaseTime', whole(leaseClock))
-end
+local clocks = { 'time', nowDigits, 'leaseTime', whole(leaseClock) }
+if isTool then clocks = {} end -- The lease clock moves at most half a lease a batch, and a tool's lease is short.
+call('HSET', META, 'fence', whole(fence), 'dirty', dirty, unpack(clocks))
 callAll('HSET', STATES, present)
 callAll('HDEL', STATES, absent)
 if passed > 0 then

@@ -62,7 +62,14 @@ end
 
 -- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out, the higher priority counts.
 local function setNextPriority(key, priority, hasEarlierAdd)
-	if not hasEarlierAdd then return setPriority(NEXT_PRIORITY, key, priority) end
+	if not hasEarlierAdd then
+		if priority == 0 and nextPriorities[key] == nil then
+			nextPriorities[key] = 0 -- It has no field.
+		else
+			setPriority(NEXT_PRIORITY, key, priority)
+		end
+		return
+	end
 	local earlier = priorityOf(NEXT_PRIORITY, key)
 	if priority <= earlier then return end
 	setPriority(NEXT_PRIORITY, key, priority)

@@ -33,20 +33,25 @@ local NO_FENCE = '0000000000000000'
 
 local codes, keys, arguments, details = {}, {}, {}, {}
 local fences = {} -- of operations that are BY_HOLDER
+local count = 0
 for i = FIRST_OP, #ARGV do
-	local code, key, argument, detail, itsFence = sub(ARGV[i], 1, 1), sub(ARGV[i], 2), nil, nil, nil
+	local op, itsFence, key, argument, detail = ARGV[i], nil, nil, nil, nil
+	local code = sub(op, 1, 1)
 	if code == BY_HOLDER then
-		itsFence, code, key = sub(key, 1, 16), sub(key, 17, 17), sub(key, 18)
+		itsFence, code, op = sub(op, 2, 17), sub(op, 18, 18), sub(op, 18)
 	end
-	if byte(code) < 97 then -- a capital letter
-		argument, key = sub(key, 1, 16), sub(key, 17)
-	end
-	if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
-		detail, key = sub(key, argument + 1), sub(key, 1, argument)
+	if byte(op) >= 97 then -- a small letter
+		key = sub(op, 2)
+	else
+		argument, key = sub(op, 2, 17), sub(op, 18)
+		if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
+			detail, key = sub(key, argument + 1), sub(key, 1, argument)
+		end
 	end
 	if itsFence or not (isFull and find(ADDS, code, 1, true)) then
-		local n = #codes + 1 -- PAUSE, IDENTIFY, ENDS and QUIT have something else for a key.
-		codes[n], keys[n], arguments[n], details[n], fences[n] = code, key, argument, detail, itsFence ~= NO_FENCE and itsFence
+		count = count + 1
+		codes[count], keys[count] = code, key -- PAUSE, IDENTIFY, ENDS and QUIT have something else for a key.
+		arguments[count], details[count], fences[count] = argument, detail, itsFence ~= NO_FENCE and itsFence
 	end
 end
 
@@ -80,7 +85,7 @@ end
 -- answer appends the answer to an operation.
 local function answer(n, left, what) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' ' end
 
-local hasTroubles = call('HLEN', TROUBLES) > 0 -- false: no key has any
+local survived = {} -- fields of TROUBLES: a process that has called Done has survived the key
 loadStates(keys)
 -- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11 % of a batch of one key.
 for i, code in ipairs(codes) do
@@ -92,8 +97,8 @@ for i, code in ipairs(codes) do
 	elseif code == ADD then
 		add(key)
 	elseif code == DONE then
-		if hasTroubles then -- A process that has called Done has survived the key.
-			call('HDEL', TROUBLES, LOSSES .. key, AT_ONCE .. key)
+		if hasTroubles then
+			survived[#survived + 1], survived[#survived + 2] = LOSSES .. key, AT_ONCE .. key
 		end
 		if isItsHolder then
 			release(session, key, state, true)
@@ -106,7 +111,7 @@ for i, code in ipairs(codes) do
 	elseif code == HAND_BACK then
 		if isItsHolder then takeBack(session, key, state) end
 	elseif code == SET_AT_ONCE then
-		call('HSET', TROUBLES, AT_ONCE .. key, whole(arguments[i]))
+		setTrouble(AT_ONCE, key, whole(arguments[i]))
 	elseif code == PUT_OFF then
 		if isItsHolder then putOff(session, key, state, 1000000) end
 	elseif code == RELEASE then -- The holder hears of it with its next batch. What it says of the key until then comes too late.
@@ -198,4 +203,5 @@ for i, code in ipairs(codes) do
 		setState(key, string.upper(sub(states[key], 1, 1)) .. sub(states[key], 2))
 	end
 end
+callAll('HDEL', TROUBLES, survived)
 end

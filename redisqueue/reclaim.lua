@@ -1,6 +1,6 @@
 -- Takes keys back from dead sessions, and forgets what is old. None of this is urgent: see doesChores.
 
-local function doChores()
+if doesChores then
 	-- A session that holds keys has a lease. Check the next session in HELD, behind the place leaseChecked, and restore a lost lease from its
 	-- last batch. This is first because HELD still has the keys of the sessions that end below.
 	local leaseChecked = call('HGET', META, 'leaseChecked') or ''
@@ -28,7 +28,7 @@ local function doChores()
 				release(dead, key, state, true)
 			elseif isHeldBy(dead, state) and hasQuit then
 				local atOnce = tonumber(call('HGET', TROUBLES, AT_ONCE .. key) or 0) or 0
-				call('HSET', TROUBLES, AT_ONCE .. key, whole(atOnce + 1)) -- Its handler has not returned.
+				setTrouble(AT_ONCE, key, whole(atOnce + 1)) -- Its handler has not returned.
 				takeBack(dead, key, state)
 			elseif isHeldBy(dead, state) then
 				lose(dead, key, state)
@@ -69,4 +69,3 @@ local function doChores()
 	end
 	forgetOldGivenUp()
 end
-if doesChores then doChores() end

@@ -12,9 +12,10 @@ local changed, unmatched = 0, 0 -- how often an add queued a key, or was its fir
 local results = {} -- what follows the numbers in the reply
 
 -- makesSense reports whether the queue itself has written a state.
+local FORMS = { [16] = '^%d+$', [28] = '^[pP]...........%d+$', [44] = '^[deDE]...........%d+$' } -- by length
 local function makesSense(state)
-	return isQueued(state) and find(state, '^%d+$') or isClean(state) and find(state, '^[pP]...........%d+$') or
-		isDirty(state) and find(state, '^[deDE]...........%d+$')
+	local form = FORMS[#state]
+	return form and find(state, form)
 end
 
 local function setState(key, state)
