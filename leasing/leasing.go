@@ -81,9 +81,9 @@ type Stats struct {
 	CallDuration *workqueue.Histogram
 
 	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with
-	// failures, GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not
-	// decode, Repaired that of entries on the server that did not fit together.
-	Failing, GivenUp, SetAside, Repaired int
+	// failures, GivenUp that of keys that are not tried any more, Repaired that of entries on the server
+	// that did not fit together.
+	Failing, GivenUp, Repaired int
 	// PausedBy is the process that has paused the queue, and PausedSince when, as far as this process knows.
 	PausedBy    string
 	PausedSince time.Time

@@ -94,7 +94,6 @@ const (
 	CallDuration
 	FailingShared
 	GivenUpKeys
-	SetAsideKeys
 	RepairedEntries
 	QueuedKeys
 	NumQueue // how many there are
@@ -167,9 +166,6 @@ var Queue = []Metric[workqueue.Stats]{
 	GivenUpKeys: gauge("workqueue_shared_given_up_keys",
 		"Number of keys of the whole queue that are not tried any more.",
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).GivenUp) }).onlyIf(isShared),
-	SetAsideKeys: gauge("workqueue_shared_set_aside_keys",
-		"Number of keys of the whole queue that a process could not decode.",
-		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).SetAside) }).onlyIf(isShared),
 	RepairedEntries: gauge("workqueue_shared_repaired_entries",
 		"Number of entries on the queue's server that did not fit together, and were repaired or skipped.",
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Repaired) }).onlyIf(isShared),

@@ -122,7 +122,6 @@ func addShared(a, b *leasing.Stats) *leasing.Stats {
 		CallDuration: a.CallDuration.Plus(b.CallDuration),
 		Failing:      max(a.Failing, b.Failing),
 		GivenUp:      max(a.GivenUp, b.GivenUp),
-		SetAside:     max(a.SetAside, b.SetAside),
 		Repaired:     max(a.Repaired, b.Repaired),
 		PausedBy:     cmp.Or(a.PausedBy, b.PausedBy),
 		PausedSince:  cmp.Or(a.PausedSince, b.PausedSince),

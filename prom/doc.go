@@ -39,7 +39,6 @@
 //	workqueue_shared_call_duration_seconds       histogram  calls of the server, with a batch each
 //	workqueue_shared_failing_keys                gauge      keys that have failed
 //	workqueue_shared_given_up_keys               gauge      keys that are not tried any more
-//	workqueue_shared_set_aside_keys              gauge      keys that a process could not decode
 //	workqueue_shared_repaired_entries            gauge      entries on the server that did not fit together
 //
 // A pool of package worker has these, with its name or, if it has none, its queue's:

@@ -135,7 +135,7 @@ func TestSharedQueue(t *testing.T) {
 	bench.queue("memory")
 	bench.provider.WatchQueue("q", func() workqueue.Stats {
 		return workqueue.Stats{ShuttingDown: down, Blocked: 4, Paused: true, Shared: &leasing.Stats{
-			Outage: true, Unsent: 1, Errors: 2, LostLeases: 3, LostDones: 4, Failing: 5, GivenUp: 6, SetAside: 7,
+			Outage: true, Unsent: 1, Errors: 2, LostLeases: 3, LostDones: 4, Failing: 5, GivenUp: 6,
 			Repaired:     8,
 			CallDuration: &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{9, 0}, Sum: 2},
 		}}
@@ -147,8 +147,7 @@ func TestSharedQueue(t *testing.T) {
 	bench.want(t, "a queue in memory", "memory", all(nil))
 	live := all(map[string]float64{
 		"blocked_keys": 4, "paused": 1, "shared_outage": 1, "shared_unsent_operations": 1, "shared_failing_keys": 5,
-		"shared_given_up_keys":  6,
-		"shared_set_aside_keys": 7, "shared_repaired_entries": 8,
+		"shared_given_up_keys": 6, "shared_repaired_entries": 8,
 	})
 	maps.Copy(live, ofShared)
 	bench.want(t, "a shared queue", "q", live)

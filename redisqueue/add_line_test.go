@@ -59,7 +59,7 @@ func TestPriorities(t *testing.T) {
 	wantOrder(t, q, "higher", "b", "old", "high", "a", "c", "low")
 	flush(t, q)
 	must(t, checkInvariants(client, q))
-	if n := client.HLen(context.Background(), q.shards[0].names.shard[14]).Val(); n != 0 {
+	if n := client.HLen(context.Background(), q.shards[0].names.shard[13]).Val(); n != 0 {
 		t.Errorf("%d notes are left", n)
 	}
 }
@@ -131,7 +131,7 @@ func TestPriorityStays(t *testing.T) {
 	must(t, checkInvariants(client, q))
 }
 
-// A waiting key keeps its priority when it is set aside, or given up because its lease was lost too often.
+// A waiting key keeps its priority when it cannot be decoded, or is given up because its lease was lost too often.
 func TestPriorityOfAWaitingKeyStays(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 1})
@@ -369,6 +369,7 @@ func TestLimitIsRaised(t *testing.T) {
 
 // The script may grow: Lua allows 200 local variables at a time, and 60 of them in a function inside.
 func TestLocalsOfScript(t *testing.T) {
+	const batchBegins = "return (function()\n"
 	names := strings.ReplaceAll(strings.Join(keysNamed("", 20), ", "), "/", "x")
 	locals := "local " + names + " = 1\n"
 	client := startServer(t).client()
@@ -387,7 +388,7 @@ func TestForeignPriority(t *testing.T) {
 	for foreign, want := range map[string]int{"abc": 0, "inf": maxPriority, "nan": maxPriority, "-1e300": -maxPriority} {
 		q.Add("k")
 		flush(t, q)
-		must(t, client.HSet(t.Context(), q.shards[0].names.shard[14], "pk", foreign).Err())
+		must(t, client.HSet(t.Context(), q.shards[0].names.shard[13], "pk", foreign).Err())
 		q.AddWithPriority("k", -maxPriority, 0)
 		mustGet(t, q, "k")
 		if got := q.PriorityOf("k"); got != want {

@@ -156,42 +156,7 @@ func (a *Admin) Release(ctx context.Context, keys ...string) (released []string,
 	return a.queue.change(ctx, codeRelease, keys)
 }
 
-// SetAsideKeys returns up to limit strings that could not be decoded, all if limit is not positive, in no
-// order, each once. They stay on the server, and stop nothing, until they are requeued or dropped. Beside an
-// error it returns what it has until then. It reads alone.
-func (a *Admin) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
-	seen := make(map[string]bool) // A scan may find a string twice.
-	for _, s := range a.queue.shards {
-		for from := "0"; from != ""; {
-			var rows []row[string]
-			if rows, from, err = s.readRows(ctx, "scan", "aside", from, maxPage); err != nil {
-				return encoded, err
-			}
-			for _, r := range rows {
-				if !seen[r.encoded] {
-					seen[r.encoded], encoded = true, append(encoded, r.encoded)
-				}
-				if len(encoded) == limit {
-					return encoded, nil
-				}
-			}
-		}
-	}
-	return encoded, nil
-}
-
-// RequeueSetAside queues strings again that were set aside, and returns those that were. A replica that still
-// cannot decode one sets it aside again.
-func (a *Admin) RequeueSetAside(ctx context.Context, encoded ...string) (requeued []string, err error) {
-	return a.queue.change(ctx, codeRequeueSetAside, encoded)
-}
-
-// DropSetAside forgets strings that were set aside, and returns those that were.
-func (a *Admin) DropSetAside(ctx context.Context, encoded ...string) (dropped []string, err error) {
-	return a.queue.change(ctx, codeDropSetAside, encoded)
-}
-
-// Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that
+// Purge deletes the queue from the server, with its keys, delays, failures and given-up keys. Keys that
 // are being processed, on any replica, lose their leases with the replica's next call. It deletes without
 // blocking the server, one shard after the other; what is added meanwhile may be deleted or not, and the
 // replicas continue with an empty queue. It returns an error if the server does not answer, or ctx ends; then

@@ -227,8 +227,7 @@ func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now t
 	if b.allCounts {
 		s.countedAt = now
 	} else { // The reply lacks these.
-		counts.Failing, counts.GivenUp, counts.SetAside = last.Failing, last.GivenUp, last.SetAside
-		counts.OldestQueued = last.OldestQueued
+		counts.Failing, counts.GivenUp, counts.OldestQueued = last.Failing, last.GivenUp, last.OldestQueued
 		if counts.Paused {
 			counts.PausedBy, counts.PausedSince = last.PausedBy, last.PausedSince
 		}

@@ -1,4 +1,4 @@
--- Executes one batch of a replica's operations, atomically and once. Ten files make one script, see protocol.go. Errors name its lines; this prints line 123:
+-- Executes one batch of a replica's operations, atomically and once. Ten files make one script. Errors name its lines; this prints line 123:
 --
 --   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
@@ -15,6 +15,10 @@
 --   * Adds, and what needs the key's fence, may run twice. handout.lua writes STATES, HELD and new places in an order that loses no key.
 --   * Hand-outs of which the replica does not know are taken back: see knownFence.
 --   * What counts, or takes a key from a list, must run once: before it, raiseErrorsNow makes sure that no error can come later.
+
+-- To make a function, Lua searches all variables in use of the function around it for each name that the new one uses, but takes those of
+-- an outer function, here of data.lua, at once. That saves a tenth of a call. reply.lua ends it.
+return (function()
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
@@ -117,7 +121,7 @@ local function raiseErrorsNow()
 		end
 	end
 	for command, names in pairs({
-		HLEN = { META, STATES, BATCHES, TROUBLES, NOTES }, SCARD = { SLEEPERS, ASIDE }, LLEN = { WAKE },
+		HLEN = { META, STATES, BATCHES, TROUBLES, NOTES }, SCARD = { SLEEPERS }, LLEN = { WAKE },
 		ZCARD = { LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD, GONE, GIVEN_UP },
 	}) do
 		for _, name in ipairs(names) do call(command, name) end

@@ -235,7 +235,7 @@ func TestBoundedBatch(t *testing.T) {
 		all.Wait()
 		must(t, q.Flush(ctx))
 		meter.check(fmt.Sprintf("keys of %d bytes", length))
-		replies, err := s.client().HVals(ctx, q.shards[0].names.shard[10]).Result()
+		replies, err := s.client().HVals(ctx, q.shards[0].names.shard[9]).Result()
 		must(t, err)
 		for _, reply := range replies {
 			if len(reply) > 200_000 {

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -129,8 +128,8 @@ func decoding(decode func(string) (string, error)) Codec[string] {
 	return codec[string]{func(key string) (string, error) { return key, nil }, decode}
 }
 
-// A key that cannot be decoded is set aside and stops nothing.
-func TestSetAside(t *testing.T) {
+// A key that cannot be decoded is given up and stops nothing.
+func TestCannotDecode(t *testing.T) {
 	s := startServer(t)
 	texts := newTestQueue(t, s.client(), Config[string]{})
 	addAll(texts, "1", "two", "3")
@@ -148,58 +147,32 @@ func TestSetAside(t *testing.T) {
 		})})
 	getEach(t, numbers, "1", "3")
 	wantNoKeys(t, numbers)
-	aside, err := (&Admin{queue: numbers}).SetAsideKeys(ctx, 10)
-	if !slices.Equal(aside, []string{"two"}) || err != nil || numbers.Info().SetAside != 1 || reported == nil {
-		t.Errorf("SetAsideKeys() = %q, %v; %+v, reported %v", aside, err, numbers.Info(), reported)
+	admin := &Admin{queue: texts}
+	givenUp := func() (keys []string) {
+		for k, err := range admin.Keys(ctx, ListGivenUp, 0) {
+			must(t, err)
+			keys = append(keys, k.Key+": "+k.GivenUp.Err)
+		}
+		return keys
+	}
+	counts, err := admin.Counts(ctx)
+	if keys := givenUp(); !slices.Equal(keys, []string{"two: a replica could not decode the key"}) ||
+		err != nil || counts.GivenUp != 1 || reported == nil {
+		t.Errorf("given up: %q; %+v, %v, reported %v", keys, counts, err, reported)
 	}
 	cannot.Store(false)
-	if requeued, err := (&Admin{queue: numbers}).RequeueSetAside(ctx, "one", "two"); !slices.Equal(requeued,
-		[]string{"two"}) || err != nil {
-		t.Errorf("RequeueSetAside() = %q, %v", requeued, err)
+	retried, err := admin.RetryGivenUp(ctx, "one", "two")
+	if !slices.Equal(retried, []string{"two"}) || err != nil {
+		t.Errorf("RetryGivenUp() = %q, %v", retried, err)
 	}
 	getEach(t, numbers, "two")
 	cannot.Store(true)
 	addAll(texts, "two")
 	flush(t, texts)
 	getNothing(t, numbers, 200*time.Millisecond)
-	if dropped, err := (&Admin{queue: numbers}).DropSetAside(ctx, "one", "two"); !slices.Equal(dropped,
-		[]string{"two"}) || err != nil {
-		t.Errorf("DropSetAside() = %q, %v", dropped, err)
-	}
-	if aside, err := (&Admin{queue: numbers}).SetAsideKeys(ctx, 0); len(aside) != 0 || err != nil {
-		t.Errorf("SetAsideKeys() = %q, %v", aside, err)
-	}
-}
-
-// A set that shrinks during a scan may show a string twice. SetAsideKeys returns it once.
-func TestSetAsideKeysOfShrinkingSet(t *testing.T) {
-	client := startServer(t).client()
-	q := newTestQueue(t, client, Config[string]{})
-	ctx, set := within(t, 10*time.Second), q.shards[0].names.prefix+"aside"
-	keys := keysNamed("key", 5000)
-	must(t, client.SAdd(ctx, set, keys).Err())
-	rows, _, err := q.shards[0].readRows(ctx, "scan", "aside", "0", maxPage)
-	must(t, err)
-	var last []string // of the first page: the next page begins in the middle of these
-	for _, r := range rows[len(rows)-20:] {
-		last = append(last, r.encoded)
-	}
-	others := slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(last, key) })
-	shrink := sync.OnceFunc(func() { must(t, client.SRem(ctx, set, others).Err()) })
-	client.AddHook(hook(func(next redis.ProcessHook) redis.ProcessHook {
-		return func(ctx context.Context, cmd redis.Cmder) error {
-			err := next(ctx, cmd)
-			if cmd.Name() == "evalsha_ro" {
-				shrink()
-			}
-			return err
-		}
-	}))
-	aside, err := (&Admin{queue: q}).SetAsideKeys(ctx, 0)
-	must(t, err)
-	slices.Sort(aside)
-	if different := len(slices.Compact(slices.Clone(aside))); different != len(aside) {
-		t.Errorf("SetAsideKeys() has %d strings, but only %d different ones", len(aside), different)
+	forgotten, err := admin.ForgetGivenUp(ctx, "one", "two")
+	if !slices.Equal(forgotten, []string{"two"}) || err != nil || len(givenUp()) != 0 {
+		t.Errorf("ForgetGivenUp() = %q, %v; left: %q", forgotten, err, givenUp())
 	}
 }
 
@@ -349,9 +322,8 @@ func TestACL(t *testing.T) {
 	getEach(t, q, "a", "b")
 	q.Forget("a")
 	q.Snapshot(10)
-	_, err1 := (&Admin{queue: q}).SetAsideKeys(ctx, 1)
-	_, err2 := (&Admin{queue: q}).DropSetAside(ctx, "x")
-	must(t, errors.Join(err1, err2, q.Flush(ctx), (&Admin{queue: q}).Purge(ctx), q.ShutDownContext(ctx)))
+	_, err = (&Admin{queue: q}).ForgetGivenUp(ctx, "x")
+	must(t, errors.Join(err, q.Flush(ctx), (&Admin{queue: q}).Purge(ctx), q.ShutDownContext(ctx)))
 	if len(failures) > 0 {
 		t.Error(failures)
 	}

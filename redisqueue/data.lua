@@ -18,7 +18,7 @@
 -- is in them, so that a cluster refuses a script (TRYAGAIN) while only some of them have moved to another node.
 
 local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
-	SLEEPERS, ASIDE, BATCHES, GONE, GIVEN_UP, TROUBLES, NOTES, WAKE = unpack(KEYS)
+	SLEEPERS, BATCHES, GONE, GIVEN_UP, TROUBLES, NOTES, WAKE = unpack(KEYS)
 --   META      hash: see batch.lua                         LINE      sorted set: queued key -> its place, see placeOf
 --   STATES    hash: key -> state                          DELAYS    sorted set: key -> when it is due
 --   FAILURES  sorted set: key -> number of failures       RETRIES   sorted set: key -> when the delay of the last one ends
@@ -27,7 +27,7 @@ local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
 --   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
 --   BATCHES   hash: session -> of its last batch the seq, when the lease ends that it has renewed, and the reply
 --   GONE      sorted set: session that has ended -> when its last batch is forgotten, on the lease clock
---   GIVEN_UP  sorted set: key that was given up -> when   ASIDE     set: keys that a replica could not decode
+--   GIVEN_UP  sorted set: key that was given up -> when
 --   TROUBLES  hash, NOTES  hash: the fields below, with the key behind each letter
 -- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
 

@@ -85,8 +85,8 @@
 //     it may come once more.
 //   - A Done that is called before the Get of its key has returned, a mistake of the caller, may count as
 //     unmatched.
-//   - A key that cannot be decoded (another version of the program may have added it) is set aside, counted
-//     in [Info], listed by [Admin.SetAsideKeys], and stops nothing.
+//   - A key that cannot be decoded (another version of the program may have added it) is given up, and stops
+//     nothing. [Admin.Keys] has it, GivenUpKeys does not.
 //
 // # Cost
 //

@@ -221,8 +221,8 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case s.session.abandoned:
 		return // Another replica gets it when the session has quit.
 	case key.err != nil:
-		s.putLocked(aboutHeld(codeSetAside, key.handedOut))
-		q.reportLocked("A key cannot be decoded and was set aside", key.err)
+		s.putLocked(aboutHeld(codeCannotDecode, key.handedOut))
+		q.reportLocked("A key cannot be decoded and was given up", key.err)
 		return
 	}
 	waited := time.Duration(serverNow-key.since) * time.Microsecond

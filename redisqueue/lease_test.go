@@ -180,7 +180,7 @@ func TestDeafReplica(t *testing.T) {
 	q.AddRateLimited("x")
 	waitUntil(t, func() bool { return failuresOf(t, other, "x") == 2 })
 	q.AddRateLimited("x") // It goes when the batch before it was answered.
-	gone := newKeyNames("test", 0).shard[11]
+	gone := newKeyNames("test", 0).shard[10]
 	waitUntil(t, func() bool { freshStats(t, other); return s.client().ZCard(context.Background(), gone).Val() > 0 })
 	f.deaf.Store(false)
 	flush(t, q)

@@ -341,10 +341,10 @@ func TestReadersOfHangingServer(t *testing.T) {
 func TestKeysNamedLikeLists(t *testing.T) {
 	t.Parallel()
 	q := newTestQueue(t, startServer(t).client(), Config[string]{})
-	for _, key := range []string{"aside", "processing"} {
+	for _, key := range []string{"givenup", "processing"} {
 		must(t, q.AddContext(t.Context(), key))
 		if info, err := q.key(t.Context(), key); err != nil || info.Key != key ||
-			info.State != workqueue.KeyQueued || info.SetAside {
+			info.State != workqueue.KeyQueued {
 			t.Errorf("%s: %+v, %v", key, info, err)
 		}
 	}

@@ -16,13 +16,11 @@ local HAND_BACK = 'B' --         fence, key
 local SET_AT_ONCE = 'I' --       number, key: see AT_ONCE
 local PUT_OFF = 'O' --           fence, key: HAND_BACK, but the key waits for a second
 local RELEASE = 'r' --           key, which is taken from its holder            *
-local SET_ASIDE = 'U' --         fence, key that the replica cannot decode
+local CANNOT_DECODE = 'U' --     fence, key, which is given up
 local ADDED_AGAIN = 'W' --       fence, key                                     * 1 if the key was added, and not quietly, meanwhile
 local DISCARD = 'x' --           key                                            *
 local RETRY_GIVEN_UP = 't' --    key                                            *
 local FORGET_GIVEN_UP = 'y' --   key                                            *
-local REQUEUE_SET_ASIDE = 's' -- key                                            *
-local DROP_SET_ASIDE = 'v' --    key                                            *
 local PAUSE = 'p' --             microseconds, 0 to resume, blank, name of the replica
 local IDENTIFY = 'i' --          name of the replica
 local ENDS = 'e' --              nothing: the session is ending, and takes no more keys
@@ -128,11 +126,11 @@ for i, code in ipairs(codes) do
 			end
 		end
 		answer(isThere and 1 or 0)
-	elseif code == SET_ASIDE then
+	elseif code == CANNOT_DECODE then
 		if isItsHolder then
 			forgetNextNotes(key)
 			release(session, key, state)
-			call('SADD', ASIDE, key)
+			giveUp(key, 0, 'a replica could not decode the key')
 		end
 	elseif code == ADDED_AGAIN then
 		answer(isItsHolder and isDirty(state) and isLoud(state) and 1 or 0)
@@ -176,13 +174,6 @@ for i, code in ipairs(codes) do
 			add(key)
 		end
 		answer(found and 1 or 0)
-	elseif code == REQUEUE_SET_ASIDE or code == DROP_SET_ASIDE then
-		raiseErrorsNow()
-		local found = call('SREM', ASIDE, key)
-		if found > 0 and code == REQUEUE_SET_ASIDE then
-			add(key)
-		end
-		answer(found)
 	elseif code == PAUSE then
 		local duration, by = string.match(key, '^(%S+) (.*)$')
 		local ends = duration == '0' and 0 or math.min(FOREVER, math.max(meta.pausedUntil, now + duration))

@@ -16,17 +16,11 @@ import (
 var luaFiles embed.FS
 
 var (
-	// What follows data.lua is a function of its own: there, to make a function that uses what data.lua has
-	// takes a step for each such name. In one chunk, Lua would search all variables in use for each, which
-	// takes a tenth of a call.
-	batchLua = lua("data") + batchBegins +
-		lua("batch states notes keys failures operations reclaim handout reply") + " end)()"
+	batchLua      = lua("data batch states notes keys failures operations reclaim handout reply")
 	batchScript   = redis.NewScript(batchLua)
 	readScript    = redis.NewScript(lua("data read"))
 	replicatedLua = lua("replicated")
 )
-
-const batchBegins = "return (function() "
 
 // lua returns the text of files, whose names have blanks between them, one after the other.
 func lua(names string) (source string) {
@@ -50,7 +44,7 @@ func newKeyNames(queue string, shard int) keyNames {
 	prefix := "workqueue:{" + queue + "/" + strconv.Itoa(shard) + "}:"
 	n := keyNames{prefix: prefix}
 	for _, name := range []string{
-		"meta", "states", "line", "delays", "failures", "retries", "leases", "held", "sleepers", "aside", "batches",
+		"meta", "states", "line", "delays", "failures", "retries", "leases", "held", "sleepers", "batches",
 		"gone", "givenup", "troubles", "notes",
 	} {
 		n.shard = append(n.shard, prefix+name)
@@ -80,30 +74,28 @@ const (
 type code byte
 
 const (
-	codeAdd             code = 'a'
-	codeAddWhy          code = 'C' // codeAdd, encoded with its causes
-	codeAddAfter        code = 'L'
-	codeAddPriority     code = 'P'
-	codeFail            code = 'F'
-	codeForget          code = 'f'
-	codeSucceed         code = 'g' // codeForget, as an answer
-	codeNumRequeues     code = 'n'
-	codeDone            code = 'D'
-	codeHandBack        code = 'B'
-	codeSetAtOnce       code = 'I'
-	codePutOff          code = 'O'
-	codeRelease         code = 'r'
-	codeSetAside        code = 'U'
-	codeAddedAgain      code = 'W'
-	codeDiscard         code = 'x'
-	codeRetryGivenUp    code = 't'
-	codeForgetGivenUp   code = 'y'
-	codeRequeueSetAside code = 's'
-	codeDropSetAside    code = 'v'
-	codePause           code = 'p'
-	codeIdentify        code = 'i'
-	codeEnds            code = 'e'
-	codeQuit            code = 'q'
+	codeAdd           code = 'a'
+	codeAddWhy        code = 'C' // codeAdd, encoded with its causes
+	codeAddAfter      code = 'L'
+	codeAddPriority   code = 'P'
+	codeFail          code = 'F'
+	codeForget        code = 'f'
+	codeSucceed       code = 'g' // codeForget, as an answer
+	codeNumRequeues   code = 'n'
+	codeDone          code = 'D'
+	codeHandBack      code = 'B'
+	codeSetAtOnce     code = 'I'
+	codePutOff        code = 'O'
+	codeRelease       code = 'r'
+	codeCannotDecode  code = 'U'
+	codeAddedAgain    code = 'W'
+	codeDiscard       code = 'x'
+	codeRetryGivenUp  code = 't'
+	codeForgetGivenUp code = 'y'
+	codePause         code = 'p'
+	codeIdentify      code = 'i'
+	codeEnds          code = 'e'
+	codeQuit          code = 'q'
 
 	codeByHolder code = 'H' // before another operation: see byHolder
 )
@@ -116,7 +108,7 @@ func (c code) isAdd() bool {
 // work is how much the operation costs the server, in adds.
 func (c code) work() int {
 	switch c {
-	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues:
+	case codeAdd, codeDone, codeHandBack, codeCannotDecode, codeAddedAgain, codeNumRequeues:
 		return 1
 	case codeAddWhy, codeAddAfter, codeForget, codeSucceed, codeSetAtOnce:
 		return 2
@@ -246,7 +238,7 @@ func parseReply(text string) (*reply, error) {
 		c.PausedUntil = time.Now().Add(fromMicros(left))
 	}
 	c.Limited = p.number() == 1
-	for _, field := range []*int{&c.Failing, &c.SetAside, &c.GivenUp, &c.Repaired} {
+	for _, field := range []*int{&c.Failing, &c.GivenUp, &c.Repaired} {
 		*field = int(p.number())
 	}
 	if oldest := p.number(); oldest > 0 {

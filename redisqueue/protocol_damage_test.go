@@ -33,7 +33,6 @@ var damages = []struct {
 	{name: "leases", repaired: true},
 	{name: "held", repaired: true},
 	{name: "sleepers"},
-	{name: "aside"},
 	{name: "batches"},
 	{name: "gone"},
 	{name: "givenup"},
@@ -102,7 +101,6 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 	for _, key := range keysNamed("waiting", 4) {
 		q.AddAfter(key, time.Hour)
 	}
-	must(t, client.SAdd(t.Context(), names[9], "a", "b").Err())
 	flush(t, q)
 	if half {
 		halve(t, client, names[i])

@@ -127,7 +127,7 @@ func TestProm(t *testing.T) {
 		"workqueue_shared_errors_total": failures, "workqueue_shared_failing_keys": 1,
 		"workqueue_shared_given_up_keys":     1,
 		"workqueue_shared_lost_leases_total": 0, "workqueue_shared_lost_dones_total": 0,
-		"workqueue_shared_set_aside_keys": 0, "workqueue_shared_repaired_entries": 0,
+		"workqueue_shared_repaired_entries": 0,
 	}
 	eventually(t, 5*time.Second, func() error {
 		families, err := registry.Gather()

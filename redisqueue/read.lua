@@ -10,7 +10,7 @@
 --
 -- The reply to counts is a list of names and values. All others are lists of such lists: first `next` and the offset, then one for each key.
 local LISTS = {
-	processing = HELD, queued = LINE, waiting = DELAYS, failing = FAILURES, givenup = GIVEN_UP, aside = ASIDE, states = STATES,
+	processing = HELD, queued = LINE, waiting = DELAYS, failing = FAILURES, givenup = GIVEN_UP, states = STATES,
 }
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
@@ -20,7 +20,7 @@ if what == 'counts' then
 	local now = math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)
 	return {
 		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
-		'givenUp', call('ZCARD', GIVEN_UP), 'aside', call('SCARD', ASIDE), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3],
+		'givenUp', call('ZCARD', GIVEN_UP), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3],
 		'offset', meta[4], 'pausedBy', meta[6], 'limited', now < (tonumber(meta[7]) or 0) and 1 or 0, 'head', head and call('HGET', STATES, head) or false,
 		'now', whole(now),
 	}
@@ -28,10 +28,9 @@ end
 
 local members, nextFrom = {}, '' -- nextFrom is empty at the end of the list.
 if what == 'scan' then
-	local command = ({ aside = 'SSCAN', states = 'HSCAN' })[list] or 'ZSCAN'
-	local reply = call(command, LISTS[list], from, 'COUNT', count)
+	local reply = call(list == 'states' and 'HSCAN' or 'ZSCAN', LISTS[list], from, 'COUNT', count)
 	nextFrom = reply[1] ~= '0' and reply[1] or ''
-	for i = 1, #reply[2], list == 'aside' and 1 or 2 do -- The others have a value or score behind each key.
+	for i = 1, #reply[2], 2 do -- A state or score is behind each key.
 		members[#members + 1] = reply[2][i]
 	end
 elseif what == 'page' then
@@ -61,7 +60,6 @@ if #keys > 0 then
 			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', troubles[1],
 			'losses', troubles[2], 'failing', troubles[3], 'holder', hasHolder and call('HGET', META, 'name:' .. holderOf(state)),
 			'priority', call('HGET', NOTES, priority), 'causes', isSingle and call('HGET', NOTES, causes),
-			'aside', isSingle and call('SISMEMBER', ASIDE, key),
 		}
 	end
 end

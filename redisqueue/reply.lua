@@ -67,9 +67,9 @@ if not description or offset ~= meta.offset or repaired > 0 or limited ~= meta.l
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
-local failing, aside, givenUp, oldest = 0, 0, 0, '0'
+local failing, givenUp, oldest = 0, 0, '0'
 if allCounts then
-	failing, aside, givenUp = math.max(0, call('ZCARD', FAILURES) - 1), call('SCARD', ASIDE), call('ZCARD', GIVEN_UP)
+	failing, givenUp = math.max(0, call('ZCARD', FAILURES) - 1), call('ZCARD', GIVEN_UP)
 	local head = call('ZRANGE', LINE, 0, 0)[1]
 	local state = head and call('HGET', STATES, head)
 	oldest = isQueued(state) and makesSense(state) and state or oldest
@@ -89,6 +89,8 @@ local pauseLeft = isPaused and meta.pausedUntil - now or 0
 if meta.pausedUntil == FOREVER then pauseLeft = -1 end -- no end
 local reply = format('%s %s %d %d %d %d ', isFull and 'FULL' or 'OK', nowDigits, queued, heldCount, dirty, waiting) ..
 	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, now < limited and 1 or 0) ..
-	format('%d %d %d %d %s %d ', failing, aside, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
+	format('%d %d %d %s %d ', failing, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
 return reply
+
+end)()

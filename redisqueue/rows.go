@@ -58,7 +58,7 @@ func infoOf[T comparable](p *rowParser, f map[string]string) (k KeyInfo[T]) {
 	if since, text, ok := strings.Cut(f["failing"], " "); ok && k.Requeues > 0 {
 		k.Failures.Since, k.Failures.Err = p.time(since), strings.ToValidUTF8(text, "") // The server has cut it.
 	}
-	k.Due, k.Holder, k.SetAside = p.time(f["due"]), f["holder"], f["aside"] == "1"
+	k.Due, k.Holder = p.time(f["due"]), f["holder"]
 	parseState(&k, f["state"], p)
 	var err error
 	if k.Priority, err = strconv.Atoi(cmp.Or(f["priority"], "0")); err != nil {

@@ -41,8 +41,6 @@ type KeyInfo[T comparable] struct {
 	LostLeases int
 	// GivenUp is nil for a key that was not given up.
 	GivenUp *operate.GivenUpKey[T]
-	// SetAside: a replica could not decode the key. Only Key says so.
-	SetAside bool
 }
 
 // keys is [Admin.Keys] with keys of the program's type.

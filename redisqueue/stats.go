@@ -56,9 +56,11 @@ func (q *Queue[T]) publish() error {
 	return nil
 }
 
-// Info is what a replica knows beside [workqueue.Stats]. Its counters begin with [New], but for
-// Repaired, which the server keeps.
+// Info is what a replica knows. Its counters begin with [New], but for Repaired, which the server keeps.
 type Info struct {
+	// Counts are those of the whole queue. Failing, GivenUp and OldestQueued are as old as [workqueue.Stats]
+	// says in Shared, the others of the last call of the server.
+	Counts
 	// Unsent is the number of operations in the buffer, which grows while the server does not answer: each
 	// takes the encoded key and about 150 bytes.
 	Unsent int
@@ -71,11 +73,6 @@ type Info struct {
 	// counts the calls of Done that came too late, and those that the server had executed before it answered
 	// with an error.
 	LostLeases, LostDones uint64
-	// Failing is the number of keys of the whole queue with failures that are counted, SetAside that of keys
-	// that could not be decoded, GivenUp that of keys that are not tried any more. Repaired counts the
-	// entries on the server that did not fit together, and were repaired or skipped. Repaired is as of the
-	// last call of the server, the others of the time that Stats has.
-	Failing, SetAside, GivenUp, Repaired int
 	// Held is the number of keys that this replica's workers have.
 	Held int
 	// Calls counts the batches that this replica has sent. CallDuration has the times until the server
@@ -95,10 +92,9 @@ func (q *Queue[T]) Info() Info {
 func (q *Queue[T]) infoLocked() Info {
 	info := q.mu.totals.info
 	info.Held, info.CallDuration = len(q.mu.held), q.mu.totals.calls.read()
-	c := q.countsLocked()
-	info.Failing, info.SetAside, info.GivenUp, info.Repaired = c.Failing, c.SetAside, c.GivenUp, c.Repaired
 	info.Outage = q.mu.eviction.err
 	for _, s := range q.shards {
+		info.Counts.add(s.counts)
 		info.Unsent += s.buffer.len()
 		info.Calls += s.batches
 		if s.server.outage != nil {
@@ -108,19 +104,9 @@ func (q *Queue[T]) infoLocked() Info {
 	return info
 }
 
-// countsLocked returns the numbers of the whole queue, as the last replies had them.
-func (q *Queue[T]) countsLocked() (sum Counts) {
-	for _, s := range q.shards {
-		sum.add(s.counts)
-	}
-	return sum
-}
-
 // Facts returns Info for display. It does not ask the server.
 func (q *Queue[T]) Facts() []operate.Fact {
-	q.mu.Lock()
-	i, isLimited := q.infoLocked(), q.countsLocked().Limited
-	q.mu.Unlock()
+	i := q.Info()
 	server := "answers"
 	if i.Outage != nil {
 		server = "fails: " + i.Outage.Error()
@@ -128,7 +114,7 @@ func (q *Queue[T]) Facts() []operate.Fact {
 	startLimit := "none"
 	if l := q.config.StartLimit; l.Rate > 0 {
 		startLimit = fmt.Sprintf("%g a second, %d at once", l.Rate, l.Burst)
-		if isLimited {
+		if i.Limited {
 			startLimit += "; it holds keys back"
 		}
 	}
@@ -142,7 +128,7 @@ func (q *Queue[T]) Facts() []operate.Fact {
 		{Name: "Calls of the server", Value: fmt.Sprint(i.Calls)},
 		{Name: "Leases lost here",
 			Value: fmt.Sprintf("%d, and %d calls of Done after that", i.LostLeases, i.LostDones)},
-		{Name: "Failing, given up, set aside", Value: fmt.Sprintf("%d, %d, %d", i.Failing, i.GivenUp, i.SetAside)},
+		{Name: "Failing, given up", Value: fmt.Sprintf("%d, %d", i.Failing, i.GivenUp)},
 		{Name: "Repaired on the server", Value: fmt.Sprint(i.Repaired)},
 	}
 	if h := i.CallDuration; h != nil && h.Count() > 0 {
@@ -157,26 +143,25 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	st := t.stats
 	st.ShuttingDown = q.mu.ending.stopping
 	st.Latency, st.WorkDuration = t.latency.read(), t.workDuration.read()
-	c := q.countsLocked()
-	st.Queued, st.Processing, st.Again, st.Waiting = c.Queued, c.Processing, c.Again, c.Waiting
+	i := q.infoLocked()
+	st.Queued, st.Processing, st.Again, st.Waiting = i.Queued, i.Processing, i.Again, i.Waiting
 	for _, s := range q.shards {
 		if s.counts.Limited {
 			st.Blocked += s.counts.Queued
 		}
 	}
-	st.Paused, st.PausedUntil, st.OldestQueued = c.Paused, c.PausedUntil, c.OldestQueued
+	st.Paused, st.PausedUntil, st.OldestQueued = i.Paused, i.PausedUntil, i.OldestQueued
 	for _, h := range q.mu.held {
 		d := now.Sub(h.began)
 		st.UnfinishedWork += d
 		st.LongestRunning = max(st.LongestRunning, d)
 	}
-	i := q.infoLocked()
 	st.Failing = i.Failing
 	st.Shared = &leasing.Stats{
 		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors,
 		LostLeases: i.LostLeases, LostDones: i.LostDones, CallDuration: i.CallDuration,
-		Failing: i.Failing, GivenUp: i.GivenUp, SetAside: i.SetAside, Repaired: i.Repaired,
-		PausedBy: c.PausedBy, PausedSince: c.PausedSince, AsOf: q.asOfLocked(),
+		Failing: i.Failing, GivenUp: i.GivenUp, Repaired: i.Repaired,
+		PausedBy: i.PausedBy, PausedSince: i.PausedSince, AsOf: q.asOfLocked(),
 	}
 	return st
 }
@@ -186,9 +171,11 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 type Counts struct {
 	// Queued, Processing, Again, Waiting, Paused and OldestQueued are those of [workqueue.Stats].
 	Queued, Processing, Again, Waiting int
-	// Failing, GivenUp, SetAside and Repaired are those of [Info].
-	Failing, GivenUp, SetAside, Repaired int
-	OldestQueued                         time.Duration
+	OldestQueued                       time.Duration
+	// Failing is the number of keys with failures that are counted, GivenUp that of keys that are not tried
+	// any more. Repaired counts the entries on the server that did not fit together, and were repaired or
+	// skipped.
+	Failing, GivenUp, Repaired int
 	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero.
 	// PausedBy is the [Config].Replica that has paused the queue, and PausedSince when it did.
 	Paused                   bool
@@ -221,7 +208,6 @@ func (c *Counts) add(other Counts) {
 	c.Waiting += other.Waiting
 	c.Failing += other.Failing
 	c.GivenUp += other.GivenUp
-	c.SetAside += other.SetAside
 	c.Repaired += other.Repaired
 	hasNoEnd := other.PausedUntil.IsZero()
 	endsLater := !c.PausedUntil.IsZero() && (hasNoEnd || other.PausedUntil.After(c.PausedUntil))
@@ -247,7 +233,7 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	c.Processing, c.Waiting = withoutFiller("held"), withoutFiller("delays")
 	c.Failing = withoutFiller("failures")
 	c.Queued, c.Limited = p.number(f["queued"]), p.number(f["limited"]) > 0
-	c.GivenUp, c.SetAside = p.number(f["givenUp"]), p.number(f["aside"])
+	c.GivenUp = p.number(f["givenUp"])
 	c.Again, c.Repaired = p.number(f["dirty"]), p.number(f["repaired"])
 	now, until := p.number(f["now"]), p.number(f["pausedUntil"])
 	p.offset = int64(p.number(f["offset"]))

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/keyedqueue/workqueue/operate"
+	"github.com/keyedqueue/workqueue/redisqueue"
 )
 
 // report is what a command has done, as JSON has it. What is null is not known, or not about this command.
@@ -16,7 +16,6 @@ type report struct {
 	Complete bool   `json:"complete"` // if not, the numbers are what is known to be done; it may be more
 	InQueue  *int   `json:"in_queue"` // what rm has removed from there, or add and release put there
 	GivenUp  *int   `json:"given_up"`
-	SetAside *int   `json:"set_aside"`
 	Absent   []text `json:"absent"`
 }
 
@@ -32,7 +31,7 @@ func (c *command) print(verb string, r report, err error) error {
 		for _, part := range []struct {
 			n      *int
 			format string
-		}{{r.InQueue, "%d in the queue"}, {r.GivenUp, "%d given up"}, {r.SetAside, "%d set aside"}} {
+		}{{r.InQueue, "%d in the queue"}, {r.GivenUp, "%d given up"}} {
 			if part.n != nil {
 				parts = append(parts, fmt.Sprintf(part.format, *part.n))
 			}
@@ -58,75 +57,60 @@ func (c *command) print(verb string, r report, err error) error {
 type step struct {
 	// change returns those that were there, also with an error.
 	change   func(ctx context.Context, keys ...string) ([]string, error)
-	reported **int  // the field of the report, nil until the step is made
-	list     string // what -all means
+	reported **int // the field of the report, nil until the step is made
 }
 
 func (c *command) retry(ctx context.Context, keys []string) error {
 	var r report
-	return c.change(ctx, "queued again", &r, keys,
-		step{c.queue.RetryGivenUp, &r.GivenUp, "givenup"},
-		step{c.queue.RequeueSetAside, &r.SetAside, "aside"})
+	return c.change(ctx, "queued again", &r, keys, step{c.queue.RetryGivenUp, &r.GivenUp})
 }
 
 func (c *command) drop(ctx context.Context, keys []string) error {
 	var r report
-	return c.change(ctx, "dropped", &r, keys,
-		step{c.queue.ForgetGivenUp, &r.GivenUp, "givenup"}, step{c.queue.DropSetAside, &r.SetAside, "aside"})
+	return c.change(ctx, "dropped", &r, keys, step{c.queue.ForgetGivenUp, &r.GivenUp})
 }
 
 func (c *command) remove(ctx context.Context, keys []string) error {
 	var r report
 	// Remove comes last: it also forgets that a key was given up, and does not say so.
-	return c.change(ctx, "removed", &r, keys, step{c.queue.ForgetGivenUp, &r.GivenUp, ""},
-		step{c.queue.DropSetAside, &r.SetAside, ""}, step{c.queue.Remove, &r.InQueue, ""})
+	return c.change(ctx, "removed", &r, keys,
+		step{c.queue.ForgetGivenUp, &r.GivenUp}, step{c.queue.Remove, &r.InQueue})
 }
 
 func (c *command) release(ctx context.Context, keys []string) error {
 	var r report
-	return c.change(ctx, "released", &r, keys, step{c.queue.Release, &r.InQueue, ""})
+	return c.change(ctx, "released", &r, keys, step{c.queue.Release, &r.InQueue})
 }
 
-// change makes all steps. args are keys or, with -all, the lists that are meant; none means all of these.
-func (c *command) change(ctx context.Context, verb string, r *report, args []string, steps ...step) error {
+// change makes all steps for keys or, with -all, for those that were given up.
+func (c *command) change(ctx context.Context, verb string, r *report, keys []string, steps ...step) error {
+	if c.all {
+		for k, err := range c.queue.Keys(ctx, redisqueue.ListGivenUp, 0) {
+			if err != nil {
+				return c.print(verb, *r, err)
+			}
+			keys = append(keys, k.Key)
+		}
+	}
 	found := make(map[string]bool)
 	for _, s := range steps {
-		if c.all && len(args) > 0 && !slices.Contains(args, s.list) {
-			continue
-		}
-		n, keys, err := 0, args, error(nil)
+		changed, err := s.change(ctx, keys...)
+		n := len(changed)
 		*s.reported = &n
-		if c.all {
-			keys, err = c.keysOf(ctx, s.list)
-		}
-		if err == nil {
-			keys, err = s.change(ctx, keys...)
-			n = len(keys)
-		}
 		if err != nil {
 			return c.print(verb, *r, err)
 		}
-		for _, key := range keys {
+		for _, key := range changed {
 			found[key] = true
 		}
 	}
-	for _, key := range args {
+	for _, key := range keys {
 		if !found[key] && !c.all {
 			r.Absent = append(r.Absent, text(key))
 			found[key] = true
 		}
 	}
 	return c.print(verb, *r, nil)
-}
-
-// keysOf returns all keys of a list.
-func (c *command) keysOf(ctx context.Context, list string) (keys []string, err error) {
-	c.limit = 0
-	err = c.each(ctx, list, func(r keyRow) error {
-		keys = append(keys, string(r.Key))
-		return nil
-	})
-	return keys, err
 }
 
 func (c *command) pause(ctx context.Context, paused bool) error {

@@ -57,7 +57,7 @@ func TestTimeout(t *testing.T) {
 	command("stats").prints(t)
 	must(t, server.process.Signal(syscall.SIGSTOP))
 	for _, args := range [][]string{
-		{"queues"}, {"stats"}, {"ls"}, {"ls", "givenup"}, {"ls", "aside"}, {"show", "a"}, {"add", "b"},
+		{"queues"}, {"stats"}, {"ls"}, {"ls", "givenup"}, {"show", "a"}, {"add", "b"},
 		{"retry", "a"}, {"retry", "-all"},
 		{"drop", "a"}, {"drop", "-all", "-yes"}, {"rm", "a"}, {"pause"}, {"resume"}, {"purge", "-yes"},
 	} {
@@ -98,7 +98,7 @@ func TestNoAnswerHalfway(t *testing.T) {
 	must(t, q.Flush(t.Context()))
 	command := queueAt(t, startProxy(t, server.addr, 0, "eval", "scan", "unlink"))
 	for _, args := range [][]string{
-		{"queues"}, {"stats"}, {"ls"}, {"ls", "queued"}, {"ls", "givenup", "-n", "0"}, {"ls", "aside"},
+		{"queues"}, {"stats"}, {"ls"}, {"ls", "queued"}, {"ls", "givenup", "-n", "0"},
 		{"show", "a"}, {"show", "b"},
 		{"add", "b"}, {"retry", "a"}, {"retry", "-all"}, {"drop", "a"}, {"drop", "-all", "-yes"}, {"rm", "a"},
 		{"rm", "b"}, {"pause"},

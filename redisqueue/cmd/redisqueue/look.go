@@ -50,13 +50,12 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 			Waiting             int        `json:"waiting"`
 			Failing             int        `json:"failing"`
 			GivenUp             int        `json:"given_up"`
-			SetAside            int        `json:"set_aside"`
 			Repaired            int        `json:"repaired"`
 		}{
 			text(c.name), text(c.queue.Description()),
 			n.Paused, known(n.PausedUntil), known(n.PausedSince), known(text(n.PausedBy)), n.Limited,
 			n.Queued, known(n.OldestQueued.Seconds()), n.Processing, n.Again, n.Waiting,
-			n.Failing, n.GivenUp, n.SetAside, n.Repaired,
+			n.Failing, n.GivenUp, n.Repaired,
 		})
 	}
 	if n.Limited {
@@ -69,8 +68,8 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 	fmt.Fprintf(c.out, "queue       %s (%s)\n", quoted(c.name), escaped(c.queue.Description(), false))
 	fmt.Fprintf(c.out, "paused      %s\nqueued      %d%s\n", c.pauseOf(n), n.Queued, oldest)
 	fmt.Fprintf(c.out, "processing  %d, %d of them added again\n", n.Processing, n.Again)
-	fmt.Fprintf(c.out, "waiting     %d\nfailing     %d\ngiven up    %d\n", n.Waiting, n.Failing, n.GivenUp)
-	_, err = fmt.Fprintf(c.out, "set aside   %d\nrepaired    %d\n", n.SetAside, n.Repaired)
+	fmt.Fprintf(c.out, "waiting     %d\nfailing     %d\n", n.Waiting, n.Failing)
+	_, err = fmt.Fprintf(c.out, "given up    %d\nrepaired    %d\n", n.GivenUp, n.Repaired)
 	return err
 }
 
@@ -105,7 +104,6 @@ type keyRow struct {
 	Failures   *int        `json:"failures"`
 	LostLeases *int        `json:"lost_leases"`
 	GivenUp    *givenUpRow `json:"given_up"`
-	SetAside   *bool       `json:"set_aside"`
 	Causes     *causesRow  `json:"causes"`
 	list       string      // that ls has it from
 }
@@ -150,30 +148,33 @@ func rowOf(list string, k redisqueue.KeyInfo[string]) keyRow {
 	return r
 }
 
-// states are what ls knows: the names of lists of the queue, and aside.
-var states = []string{"processing", "queued", "waiting", "failing", "givenup", "aside"}
+// states are what ls knows: the names of lists of the queue.
+var states = []string{"processing", "queued", "waiting", "failing", "givenup"}
 
-// list prints the keys page by page, so that a million of them need no memory, but for those set aside.
+// list prints the keys page by page, so that a million of them need no memory.
 func (c *command) list(ctx context.Context, wanted []string) error {
 	if len(wanted) == 0 {
 		wanted = states
 	}
 	printed := 0
 	for _, state := range wanted {
-		n := 0
-		err := c.each(ctx, state, func(r keyRow) error {
+		limit, n := c.limit, 0
+		if limit > 0 && limit < math.MaxInt {
+			limit++ // so that it is known whether there are more
+		}
+		for k, err := range c.queue.Keys(ctx, redisqueue.List(state), limit) {
+			if err != nil {
+				return err
+			}
 			if n++; c.limit > 0 && n > c.limit {
-				return nil
+				note := fmt.Sprintf("there are more %s keys than these %d; -n 0 prints all", state, c.limit)
+				c.notes = append(c.notes, note)
+				break
 			}
 			printed++
-			return c.printRow(r, printed)
-		})
-		if err != nil {
-			return err
-		}
-		if c.limit > 0 && n > c.limit {
-			note := fmt.Sprintf("there are more %s keys than these %d; -n 0 prints all", state, c.limit)
-			c.notes = append(c.notes, note)
+			if err := c.printRow(rowOf(state, k), printed); err != nil {
+				return err
+			}
 		}
 	}
 	switch {
@@ -184,35 +185,6 @@ func (c *command) list(ctx context.Context, wanted []string) error {
 		return err
 	case printed == 0:
 		c.notes = append(c.notes, "there are no such keys")
-	}
-	return nil
-}
-
-// each calls f with the keys of a state, and with one more than the limit if there are so many.
-func (c *command) each(ctx context.Context, state string, f func(keyRow) error) error {
-	limit := c.limit
-	if limit > 0 && limit < math.MaxInt {
-		limit++
-	}
-	if state == "aside" {
-		keys, err := c.queue.SetAsideKeys(ctx, limit)
-		if err != nil {
-			return err
-		}
-		for _, key := range keys {
-			if err := f(keyRow{Key: text(key), SetAside: known(true), list: state}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for k, err := range c.queue.Keys(ctx, redisqueue.List(state), limit) {
-		if err == nil {
-			err = f(rowOf(state, k))
-		}
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -259,11 +231,10 @@ func (c *command) show(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if k.State == "" && k.GivenUp == nil && !k.SetAside && k.Requeues == 0 && k.LostLeases == 0 {
+	if k.State == "" && k.GivenUp == nil && k.Requeues == 0 && k.LostLeases == 0 {
 		return fmt.Errorf("%w: the server knows nothing of %s", errAbsent, quoted(key))
 	}
 	r := rowOf("", k)
-	r.SetAside = &k.SetAside
 	if c.json {
 		return printJSON(c.out, r)
 	}
@@ -295,9 +266,6 @@ func (c *command) show(ctx context.Context, args []string) error {
 	if g := r.GivenUp; g != nil {
 		reason := escaped(string(g.Reason), false)
 		field("given up", "%s, %s, after %d attempts: %s", age(g.At), utc(g.At), g.Attempts, reason)
-	}
-	if k.SetAside {
-		field("set aside", "a replica could not decode it")
 	}
 	if r.Causes == nil {
 		return nil

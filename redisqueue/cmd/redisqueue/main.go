@@ -25,15 +25,14 @@ Usage: redisqueue [flags] COMMAND [arguments]
 
   queues           the names of all queues on the server
   stats            how many keys are in which state
-  ls [STATE...]    keys that are queued, processing, waiting, failing, givenup or aside; all without one
+  ls [STATE...]    keys that are queued, processing, waiting, failing or givenup; all without one
   show KEY         what the server knows of a key: its state, holder and fence, priority, failures, causes
 
   add KEY...       queues keys; -after 5m: when that time has passed
-  retry KEY...     queues keys again that were given up or set aside; -all: all of them; -all aside or
-                   -all givenup: all of these
-  drop KEY...      forgets that keys were given up or set aside; -all, as for retry, needs -yes
-  rm KEY...        removes keys from the queue and from what was given up or set aside; a worker that
-                   holds one finishes it
+  retry KEY...     queues keys again that were given up; -all: all of them
+  drop KEY...      forgets that keys were given up; -all, as for retry, needs -yes
+  rm KEY...        removes keys from the queue and from what was given up; a worker that holds one
+                   finishes it
   release KEY...   takes keys from workers that hang: others get them, and late answers change nothing
   pause, resume    whether any replica gets keys; pause -for 1h ends by itself
   purge            deletes the queue with all its keys (needs -yes)
@@ -125,7 +124,7 @@ func (c *command) run(ctx context.Context, args []string) error {
 		"for ls: at most so many `keys` of each state; 0 for all of them,\nin no order")
 	flags.DurationVar(&c.after, "after", 0, "for add: queues the keys when that `time` has passed")
 	flags.DurationVar(&c.pauseFor, "for", 0, "for pause: ends by itself after that `time`")
-	flags.BoolVar(&c.all, "all", false, "for retry and drop: all keys that were given up or set aside")
+	flags.BoolVar(&c.all, "all", false, "for retry and drop: all keys that were given up")
 	flags.BoolVar(&c.yes, "yes", false, "for purge and drop -all: really")
 	// Flags may stand before and after the command, keys that look like flags behind a "--".
 	var words, behind []string
@@ -210,7 +209,6 @@ var commands = map[string]struct {
 func (c *command) check(name string, args []string) error {
 	command, known := commands[name]
 	noState := slices.IndexFunc(args, func(list string) bool { return !slices.Contains(states, list) })
-	isOtherList := func(list string) bool { return list != "givenup" && list != "aside" }
 	switch {
 	case !known:
 		return fmt.Errorf("there is no command %q", name)
@@ -222,12 +220,12 @@ func (c *command) check(name string, args []string) error {
 		return fmt.Errorf("there is no state %q, only %s", args[noState], strings.Join(states, ", "))
 	case c.all && command.needs != keysOrAll:
 		return errors.New("-all is for retry and drop")
-	case c.all && slices.ContainsFunc(args, isOtherList):
-		return fmt.Errorf("%s -all may be about givenup or aside, and has no keys: %q", name, args)
+	case c.all && len(args) > 0:
+		return fmt.Errorf("%s -all has no keys: %q", name, args)
 	case name == "show" && len(args) != 1, strings.HasPrefix(command.needs, keys) && len(args) == 0 && !c.all:
 		return fmt.Errorf("%s needs %s", name, command.needs)
 	case name == "drop" && c.all && !c.yes:
-		return errors.New("drop -all forgets all keys that were given up or set aside: add -yes if that is meant")
+		return errors.New("drop -all forgets all keys that were given up: add -yes if that is meant")
 	case name == "purge" && !c.yes:
 		return errors.New("purge deletes the queue with all its keys, for all replicas: add -yes if that is meant")
 	case c.after != 0 && name != "add" || c.after < 0:

@@ -39,8 +39,8 @@ func TestCommands(t *testing.T) {
 	command("ls").prints(t, `{"Shop":"a","Number":1}`, `{"Shop":"later","Number":1}`, "(the card was declined)", "in 1h")
 	command("show", `{"Shop":"a","Number":1}`).prints(t, "state       queued")
 	command("show", `{"Shop":"bad","Number":1}`).prints(t, "not in the queue", "declined", "after 1 attempts")
-	command("rm", `{"Shop":"a","Number":1}`).prints(t, "removed: 1 in the queue, 0 given up, 0 set aside")
-	command("retry", "-all").prints(t, "queued again: 1 given up, 0 set aside")
+	command("rm", `{"Shop":"a","Number":1}`).prints(t, "removed: 1 in the queue, 0 given up\n")
+	command("retry", "-all").prints(t, "queued again: 1 given up\n")
 	command("stats", "-json").prints(t, `"queued": 3`)
 	command("pause").prints(t)
 	command("stats").prints(t, "paused      yes, until somebody resumes it, by ")
@@ -65,7 +65,7 @@ func TestCommands(t *testing.T) {
 		{2, "flag provided but", []string{"stats", "-frobnicate"}},
 		{2, "Name it with -queue", []string{"-queue", "", "stats"}},
 		{2, "retry needs keys, or -all", []string{"retry"}},
-		{2, "-all may be about givenup or aside", []string{"drop", "-all", "-yes", "x"}},
+		{2, "-all has no keys", []string{"drop", "-all", "-yes", "x"}},
 		{2, "-all is for", []string{"rm", "-all", "x"}},
 		{2, "-after is for", []string{"rm", "-after", "1s", "x"}},
 		{2, "-for is for", []string{"resume", "-for", "1h"}},
@@ -159,39 +159,28 @@ func TestFullServer(t *testing.T) {
 	command("add", "b").prints(t, "added: 1")
 }
 
-// rm says that it has removed a key that was given up, and one that was set aside.
+// rm says that it has removed a key that was given up.
 func TestRemoveWhereverItIs(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t, nil)
 	q := newQueue(t, server.client, redisqueue.Config[string]{})
-	setAside(t, server, "odd", "odder", "oddest")
 	for _, key := range []string{"bad", "worse", "worst", "both"} {
 		giveUp(q, key, errors.New("declined"))
 	}
 	must(t, q.AddContext(t.Context(), "both"))
 	command := queueAt(t, server.addr)
-	command("rm", "bad").prints(t, "removed: 0 in the queue, 1 given up, 0 set aside")
-	command("rm", "both", "odd").prints(t, "removed: 1 in the queue, 1 given up, 1 set aside")
-	command("drop", "worse", "odder").prints(t, "dropped: 1 given up, 1 set aside")
-	command("ls", "givenup", "aside").prints(t, "worst", "oddest")
-	command("retry", "worst", "oddest", "-json").prints(t, `"given_up": 1`, `"set_aside": 1`, `"absent": []`)
-	command("stats").prints(t, "queued      2", "given up    0", "set aside   0")
-	setAside(t, server, "odd")
+	command("rm", "bad").prints(t, "removed: 0 in the queue, 1 given up\n")
+	command("rm", "both").prints(t, "removed: 1 in the queue, 1 given up\n")
+	command("drop", "worse").prints(t, "dropped: 1 given up\n")
+	command("ls", "givenup").prints(t, "worst")
+	command("retry", "worst", "-json").prints(t, `"given_up": 1`, `"absent": []`)
+	command("stats").prints(t, "queued      1", "given up    0")
 	giveUp(q, "bad", errors.New("declined"))
 	must(t, q.Flush(t.Context()))
-	command("retry", "-all", "aside").prints(t, "queued again: 1 set aside\n")
-	command("drop", "-all", "givenup", "-yes").prints(t, "dropped: 1 given up\n")
+	command("drop", "-all", "-yes").prints(t, "dropped: 1 given up\n")
 	r := command("drop", "worst", "-json")
 	if r.code != 1 || !strings.Contains(r.out, `"worst"`) {
 		t.Errorf("drop of what is gone: exit code %d: %s%s", r.code, r.out, r.errors)
-	}
-}
-
-// setAside puts strings where replicas put keys that they cannot decode.
-func setAside(t *testing.T, server *redisServer, keys ...string) {
-	t.Helper()
-	for _, key := range keys {
-		must(t, server.client.SAdd(t.Context(), "workqueue:{orders/0}:aside", key).Err())
 	}
 }
 
@@ -209,14 +198,13 @@ func TestRetryAllFromAfar(t *testing.T) {
 		must(t, q.Flush(t.Context()))
 	}
 	giveUpAll()
-	setAside(t, server, "odd")
 	command := queueAt(t, startProxy(t, server.addr, 5*time.Millisecond))
-	r := command("retry", "-all").prints(t, "queued again: 10000 given up, 1 set aside")
+	r := command("retry", "-all").prints(t, "queued again: 10000 given up\n")
 	t.Logf("10,000 keys, 5 ms away: %v", r.took)
 	if calls := r.took / (5 * time.Millisecond); calls > 5000 {
 		t.Errorf("%v is the time of %d calls", r.took, calls)
 	}
-	command("stats").prints(t, "queued      10001", "given up    0")
+	command("stats").prints(t, "queued      10000", "given up    0")
 
 	giveUpAll()
 	admin, err := redisqueue.Attach(t.Context(), server.client, "orders")
@@ -256,7 +244,6 @@ func TestUnprintable(t *testing.T) {
 	giveUp(q, key, errors.New("red \x1b[31m and \u009b\nmore"))
 	q.AddCause(key, workqueue.Cause{Reason: "cause \x1b]0;title\a"})
 	must(t, q.Flush(t.Context()))
-	must(t, server.client.SAdd(t.Context(), "workqueue:{"+name+"/0}:aside", key+"2").Err())
 	must(t, server.client.HSet(t.Context(), "workqueue:{"+name+"/0}:names", "x", "y").Err())
 	call := func(args ...string) result {
 		return execute(t, nil, append([]string{"-url", "redis://" + server.addr, "-queue", name}, args...)...)
@@ -349,7 +336,7 @@ func TestShow(t *testing.T) {
 	var row map[string]any
 	must(t, json.Unmarshal([]byte(r.out), &row))
 	if row["state"] != "processing" || row["again"] != true || row["due"] != nil || row["given_up"] != nil || row["fence"] != float64(fence) ||
-		row["holder"] == "" || row["set_aside"] != false {
+		row["holder"] == "" {
 		t.Errorf("%s", r.out)
 	}
 	if _, has := row["due"]; !has {
