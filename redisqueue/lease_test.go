@@ -109,8 +109,8 @@ func TestBatchRunsOnce(t *testing.T) {
 	wantFailures(2)
 
 	known := func() bool {
-		reply := client.HExists(context.Background(), names[10], a.id).Val()
-		gone := client.ZScore(context.Background(), names[11], a.id).Err() == nil
+		reply := client.HExists(context.Background(), names[9], a.id).Val()
+		gone := client.ZScore(context.Background(), names[10], a.id).Err() == nil
 		if reply != gone {
 			t.Fatalf("reply: %v, gone: %v", reply, gone)
 		}

@@ -235,11 +235,11 @@ func TestForeignBatchesAndTroubles(t *testing.T) {
 	names := q.shards[0].names.shard
 	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
 	dead.send(1, 1, "ajob")
-	must(t, client.HSet(t.Context(), names[13], "ljob", "garbage").Err())
+	must(t, client.HSet(t.Context(), names[12], "ljob", "garbage").Err())
 	for i := range 6 {
 		shiftClock(t, client, time.Duration(i)*15*time.Second)
-		for session := range client.HGetAll(t.Context(), names[10]).Val() {
-			must(t, client.HSet(t.Context(), names[10], session, "garbage").Err())
+		for session := range client.HGetAll(t.Context(), names[9]).Val() {
+			must(t, client.HSet(t.Context(), names[9], session, "garbage").Err())
 		}
 		must(t, q.AddContext(within(t, 20*time.Second), "other"))
 		freshStats(t, q)
