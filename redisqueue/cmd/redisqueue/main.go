@@ -161,6 +161,9 @@ func (c *command) run(ctx context.Context, args []string) error {
 		switch {
 		case err != nil && stale != nil:
 			return stale
+		case errors.Is(err, redisqueue.ErrIncompatible):
+			return fmt.Errorf("%w; take the command of the version that the queue's program requires: "+
+				"in its module, go run github.com/keyedqueue/workqueue/redisqueue/cmd/redisqueue", err)
 		case err != nil:
 			return err
 		case stale != nil:

@@ -48,6 +48,8 @@ func TestCommands(t *testing.T) {
 	command("stats").prints(t, "paused      no")
 	command("-h").prints(t, "retry KEY", "-timeout", "Exit codes")
 	execute(t, nil).fails(t, 2, "which command")
+	older := server.client.HSet(t.Context(), "workqueue:{older/0}:meta", "description", "format 1, 1 shards, keys: string")
+	must(t, older.Err())
 	for _, wrong := range []struct {
 		code int
 		want string
@@ -73,6 +75,7 @@ func TestCommands(t *testing.T) {
 		{2, "-n is negative", []string{"ls", "-n", "-1"}},
 		{2, "-timeout must be", []string{"stats", "-timeout", "0"}},
 		{2, "needs keys", []string{"add"}},
+		{3, "go run github.com/keyedqueue/workqueue/redisqueue/cmd/redisqueue", []string{"-queue", "older", "stats"}},
 	} {
 		r := command(wrong.args...)
 		if !strings.Contains(r.errors, wrong.want) || r.code != wrong.code {
