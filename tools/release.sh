@@ -40,7 +40,7 @@ if [ $# = 0 ]; then
 fi
 for argument; do
 	module=${argument%%=*} version=${argument#*=}
-	case " ${published[*]} " in *" $module "*) ;; *) fail "$module is none of the published modules: ${published[*]}." ;; esac
+	case " ${published[*]} " in *" $module "*) ;; *) fail "$module is not a published module: ${published[*]}." ;; esac
 	[[ $version =~ ^v[01]\.[0-9]+\.[0-9]+$ ]] || fail "$argument does not say a version, as .=v0.1.0 does."
 	before=$(last "$module")
 	[ "$version" != "$before" ] && [ "$(printf '%s\n' "$before" "$version" | sort -V | tail -n 1)" = "$version" ] ||

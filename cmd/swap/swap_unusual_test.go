@@ -137,7 +137,7 @@ func TestVendor(t *testing.T) {
 
 func TestWorkspace(t *testing.T) {
 	// The workspace has client-go, and another module that the program does not even require. What that one
-	// replaces is replaced for the program, too, unless the workspace replaces it otherwise.
+	// replaces is also replaced for the program, unless the workspace replaces it otherwise.
 	dir := write(t, strings.Replace(small, "queue := ", "_ = other.Version\nqueue := ", 1)+fork+`
 -- ../other/go.mod --
 module example.com/other

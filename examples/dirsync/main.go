@@ -209,8 +209,8 @@ type syncer struct {
 	seen, copied, updated, made, removed atomic.Int64
 }
 
-// tree is an [os.Root]: nothing that is done through it leads out of its directory. Tests have one that
-// crashes.
+// tree is an [os.Root]: nothing that is done through it leads out of its directory. Tests have a tree
+// that crashes.
 type tree interface {
 	Name() string
 	FS() fs.FS

@@ -12,7 +12,7 @@
 // The rows "Add+Get+Done" favour redisqueue: its callers do not wait for the server, and one goroutine does
 // all three. asynq's Enqueue waits, and its server has goroutines of its own. The rows "AddContext and
 // worker.Run" are the fair set-up: callers that wait for the server, and as many workers beside them; there
-// asynq is measured without unique tasks, too, which is faster, and has the same task twice if it is added
+// asynq is also measured without unique tasks, which is faster, and has the same task twice if it is added
 // twice.
 package main
 

@@ -174,7 +174,7 @@ var rules = []rule{
 		{"plan.go", "hasQueues := m.queuesIfAllLocked() > 0 &&", "hasQueues :="},
 		{"known_members.go", "k.isAlive(now) && k.data.Queues > 0", "k.isAlive(now)"},
 	}},
-	{"a member whose record is older than what it has written goes on", []change{
+	{"a member whose record is older than what it has written continues", []change{
 		{"own_record.go", "if sequence < self.storedSequence {", "if false {"},
 	}},
 	{"a table of the past is believed", []change{
