@@ -161,7 +161,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// A delete and a generic event have causes, too, and the outermost decide has the last word. Another queue is
+// A delete and a generic event also have causes, and the outermost decide has the last word. Another queue is
 // left alone.
 func TestWithCausesDecides(t *testing.T) {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}

@@ -153,7 +153,7 @@ func TestErrAddedFromElsewhere(t *testing.T) {
 		q.Forget(requestA)
 		q.Done(requestA)
 		if q.NumRequeues(requestA) != 0 {
-			t.Error("a later Forget is ignored, too")
+			t.Error("a later Forget is also ignored")
 		}
 	})
 }

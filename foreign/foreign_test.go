@@ -175,7 +175,7 @@ func TestFailAtLeast(t *testing.T) {
 }
 
 // Keys that the queue drops when it is shut down are still handed out, and a drain waits for them and no longer:
-// also for one that was added while a worker held it.
+// also for a key that was added while a worker held it.
 func TestQueueThatDropsAtShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := testkit.Goroutines()

@@ -199,7 +199,7 @@ func TestLeaveOutHolds(t *testing.T) {
 		ByPriority: depths}
 	LeaveOutHolds(&queue, worker.Stats{Held: 3, LongestRunning: time.Second, UnfinishedWork: time.Minute})
 	if depth := Queue[Depth].Value(&queue); depth != 2 {
-		t.Errorf("the depth is %v, want 2: a queued key, and a held one that was added", depth)
+		t.Errorf("the depth is %v, want 2: a queued key, and a held key that was added", depth)
 	}
 	// The deepest are lowered first. The depths that the queue has given stay as they were.
 	if d := queue.ByPriority; d.Others+d.Depths[0].Queued+d.Depths[1].Queued != 2 || d.Depths[0].Queued != 1 || depths.Others != 2 {

@@ -196,7 +196,7 @@ func TestRaiseNeverDelays(t *testing.T) {
 				earlier++
 			}
 			if raised > unraised {
-				t.Errorf("%s, seed %d: %d keys come before one that is raised, and %d if it is not", name, seed,
+				t.Errorf("%s, seed %d: %d keys come before a raised one, and %d if it is not", name, seed,
 					raised, unraised)
 			}
 		}
@@ -206,7 +206,7 @@ func TestRaiseNeverDelays(t *testing.T) {
 	}
 }
 
-// With both it may. But no more than n·W keys come before one that is raised: n keys that, with it, rank no
+// With both it may. But no more than n·W keys come before a raised one: n keys that, with it, rank no
 // later. So a key that outranks all others comes next.
 func TestRaiseInAgingGroups(t *testing.T) {
 	const aging, keys, weights = time.Second, 60, 1 + 2 + 3
@@ -246,7 +246,7 @@ func TestRaiseInAgingGroups(t *testing.T) {
 		switch {
 		case ahead:
 		case n == 1 && before > 0, before > n*weights:
-			t.Errorf("seed %d: %d keys come before one that is raised, and %d rank no later", seed, before, n)
+			t.Errorf("seed %d: %d keys come before a raised one, and %d rank no later", seed, before, n)
 		case n == 1:
 			next++
 		default:

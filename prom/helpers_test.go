@@ -100,7 +100,7 @@ func (b *bench) want(t *testing.T, when, name string, want map[string]float64) {
 		delete(got, family)
 	}
 	if len(got) > 0 {
-		t.Errorf("%s: %s has %v, too", when, name, got)
+		t.Errorf("%s: %s also has %v", when, name, got)
 	}
 }
 

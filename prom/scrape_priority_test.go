@@ -153,5 +153,5 @@ func TestSharedQueue(t *testing.T) {
 	bench.want(t, "a shared queue", "q", live)
 	lint(t, bench)
 	down = true
-	bench.want(t, "one that has ended", "q", grown(ofShared))
+	bench.want(t, "an ended queue", "q", grown(ofShared))
 }

@@ -90,7 +90,7 @@ func periodicFigure(runs []*periodicRun) string {
 	var b strings.Builder
 	width, bottom := x(periodicSeconds)+14, top+pitch*(len(runs)-1)+height
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %d" width="%.0f" height="%d" role="img" font-family="system-ui, sans-serif" font-size="12" fill="#80858c">
-<title>Calls a second of %d keys with a period of %v and two restarts, by how a key comes again</title>
+<title>Calls a second of %d keys with a period of %v and two restarts, by how a key is requeued</title>
 `, width, bottom+40, width, bottom+40, periodicKeys, periodicPeriod)
 	for i, r := range runs {
 		fmt.Fprintf(&b, "<g transform=\"translate(0 %d)\">\n", top+pitch*i)
