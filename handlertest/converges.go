@@ -141,7 +141,7 @@ func (s *Scenario[K]) Without(faults ...Fault) {
 // Accept declares that a failure is known: a run whose report says text passes. If an outcome differs in
 // several lines, each must be accepted. So one finding does not hide the next one. The reason says why it may
 // stay, and is logged with the number of runs. The undisturbed run may fail so in a Check, in what Always
-// holds, and with keys that still fail.
+// holds, with keys that still fail, and with goroutines that are left.
 func (s *Scenario[K]) Accept(text, reason string) {
 	if text == "" || reason == "" {
 		panic("handlertest: Accept needs a text that a report has, and a reason")

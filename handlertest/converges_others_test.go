@@ -104,6 +104,30 @@ func TestAcceptUndisturbed(t *testing.T) {
 	wantReport(t, log, `runs had a failure that is accepted: "the note is not translated" (it will be)`)
 }
 
+// Goroutines that never end can be accepted, and the outcome still counts.
+func TestAcceptGoroutines(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "300")
+	scenario := func(s scenario) {
+		twoMistakes(s)
+		start := s.Start
+		s.Start = func(p process) handler {
+			go func() {
+				for {
+					time.Sleep(10 * time.Hour)
+				}
+			}()
+			return start(p)
+		}
+	}
+	wantReport(t, handlertest.Find(t, scenario), "fails undisturbed: goroutines are left")
+	report, log := handlertest.FindNamed(t, t.Name(), func(s *handlertest.Scenario[string]) {
+		scenario(s)
+		s.Accept("goroutines are left", "a cache cleans up every ten hours")
+	})
+	wantReport(t, report, "the outcome differs")
+	wantReport(t, log, "goroutines are left")
+}
+
 // A handler that waits for room in a channel is stuck, and the report shows where.
 func TestFullChannel(t *testing.T) {
 	report := handlertest.Find(t, with(func(_ process, _ client) handler {

@@ -69,9 +69,13 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 				res.failed = &failure{kind: "bubble", text: fmt.Sprintf("Converges makes bubbles of "+
 					"testing/synctest, and must be called outside of them (%v)", v)}
 			case res.failed == nil && !res.crashed: // What a crash leaves behind may wait for what it has ended.
-				res.failed = &failure{kind: "left",
-					text: fmt.Sprintf("goroutines are left when the context of the process has ended "+
-						"(%v):\n%s", v, stacksOf(run))}
+				left := &failure{kind: "left", text: fmt.Sprintf("goroutines are left when the context of the process "+
+					"has ended (%v):\n%s", v, stacksOf(run))}
+				if known := left.acceptedBy(res.accepted); known != nil {
+					res.known = append(res.known, known...)
+				} else {
+					res.failed = left
+				}
 			}
 			ended <- res
 		}()

@@ -274,7 +274,7 @@ func (p *Process) showLocked(stream string, by time.Duration, show func()) {
 		at = last
 	}
 	p.shown[stream] = at
-	p.sim.addLocked(at, stream, p, func() {
+	p.sim.addLocked(at, first+stream, p, func() {
 		p.sim.change(0)
 		show()
 	})

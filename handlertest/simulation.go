@@ -72,6 +72,10 @@ type event struct {
 	do    func()
 }
 
+// first begins the labels of what caches show: it comes before the steps of the same moment, whatever the names
+// of objects and keys are.
+const first = "\x00"
+
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
 	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell,

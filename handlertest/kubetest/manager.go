@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,11 +17,13 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue/handlertest"
 )
@@ -36,10 +39,11 @@ type Manager struct {
 	// Process is for effects outside the cluster. See [handlertest.Process].
 	Process *handlertest.Process
 
-	cluster    *Cluster
-	controller controller.Controller
-	others     []manager.Runnable
-	requests   *requests
+	cluster     *Cluster
+	controllers []controller.Controller
+	reconcilers map[string]reconcile.Reconciler // the controllers, by the prefixes of their requests
+	others      []manager.Runnable
+	requests    *requests
 	// The cluster's mu guards what follows.
 	cache   map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
 	indexes map[index]client.IndexerFunc
@@ -54,47 +58,70 @@ type index struct {
 
 // newManager returns the manager of a process that starts.
 func newManager(c *Cluster, p *handlertest.Process, queue *requests) *Manager {
-	m := &Manager{Process: p, cluster: c, requests: queue, indexes: make(map[index]client.IndexerFunc),
-		shown: make(map[schema.GroupVersionKind]int)}
+	m := &Manager{Process: p, cluster: c, requests: queue, reconcilers: make(map[string]reconcile.Reconciler),
+		indexes: make(map[index]client.IndexerFunc), shown: make(map[schema.GroupVersionKind]int)}
 	c.attach(m)
 	return m
 }
 
-// start starts what was added, and returns when the caches of the controller have synced.
+// start starts what was added, and returns when the caches of the controllers have synced.
 func (m *Manager) start() error {
-	if m.controller == nil {
+	if len(m.controllers) == 0 {
 		return fmt.Errorf("no controller was added to the manager: build one with builder.ControllerManagedBy")
 	}
-	newQueue := reflect.ValueOf(m.controller).Elem().FieldByName("NewQueue")
-	if !newQueue.IsValid() {
-		return fmt.Errorf("the controllers of this version of controller-runtime have no field NewQueue")
-	}
-	newQueue.Set(reflect.ValueOf(m.requests.asQueue))
-	ctx := m.Process.Context()
 	for _, r := range m.others {
-		go func() { _ = r.Start(ctx) }()
+		go func() { _ = r.Start(m.Process.Context()) }()
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- m.controller.Start(ctx) }()
-	select {
-	case err := <-ended:
-		return cmp.Or(err, ctx.Err())
-	case <-m.requests.wanted:
+	for i, c := range m.controllers { // One after the other, so that each run is the same.
+		if err := m.startController(c, i == 0); err != nil {
+			return err
+		}
 	}
 	m.requests.flush()
 	return nil
 }
 
-// Add adds the controller of requests, exactly one, or something else that runs beside it.
+// startController starts a controller. The requests of all but the first have its name as a prefix.
+func (m *Manager) startController(c controller.Controller, first bool) error {
+	newQueue := reflect.ValueOf(c).Elem().FieldByName("NewQueue")
+	if !newQueue.IsValid() {
+		return fmt.Errorf("the controllers of this version of controller-runtime have no field NewQueue")
+	}
+	queue := &controllerQueue{requests: m.requests, wanted: make(chan struct{})}
+	newQueue.Set(reflect.ValueOf(func(name string,
+		_ workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		if !first {
+			queue.prefix = name
+		}
+		m.reconcilers[queue.prefix] = c
+		return queue
+	}))
+	ended := make(chan error, 1)
+	go func() { ended <- c.Start(m.Process.Context()) }()
+	select {
+	case err := <-ended:
+		return cmp.Or(err, m.Process.Context().Err())
+	case <-queue.wanted:
+		return nil
+	}
+}
+
+// reconcile calls the controller that has made a request.
+func (m *Manager) reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	prefix, namespace, found := strings.Cut(request.Namespace, prefixEnd)
+	if !found {
+		prefix, namespace = "", request.Namespace
+	}
+	request.Namespace = namespace
+	return m.reconcilers[prefix].Reconcile(ctx, request)
+}
+
+// Add adds a controller of requests, or something else that runs beside it.
 func (m *Manager) Add(r manager.Runnable) error {
-	c, ok := r.(controller.Controller)
-	switch {
-	case !ok:
+	if c, ok := r.(controller.Controller); ok {
+		m.controllers = append(m.controllers, c)
+	} else {
 		m.others = append(m.others, r)
-	case m.controller != nil:
-		return fmt.Errorf("kubetest: the manager has a controller already: test each in a scenario of its own")
-	default:
-		m.controller = c
 	}
 	return nil
 }

@@ -325,15 +325,41 @@ func TestHandlersThatRead(t *testing.T) {
 	})
 }
 
-// Two controllers are two scenarios.
-func TestOneController(t *testing.T) {
-	report := kubetest.Find(t, func(s *kubetest.Scenario) {
-		cluster := kubetest.NewCluster(s, scheme.Scheme)
-		cluster.Create(replicaSet(1))
-		cluster.Start(func(m *kubetest.Manager) error {
-			r := &webs{m.GetClient(), true}
-			return errors.Join(r.SetupWithManager(m), r.SetupWithManager(m))
-		})
-	})
-	wantReport(t, report, "the manager has a controller already")
+// Controllers of one manager have their own requests, also for objects with the same name.
+func TestTwoControllers(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "100")
+	sees := func(c client.Client, o client.Object, seen *int) reconcile.Func {
+		return func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+			*seen++
+			o := o.DeepCopyObject().(client.Object)
+			if err := c.Get(ctx, request.NamespacedName, o); err != nil || request.String() != "d/web" {
+				t.Errorf("%T: request %v: %v", o, request, err)
+			}
+			o.SetLabels(map[string]string{"seen": "yes"})
+			return reconcile.Result{}, c.Update(ctx, o)
+		}
+	}
+	config := &corev1.ConfigMap{ObjectMeta: meta("web")}
+	scenario := func(want int) func(s *kubetest.Scenario) {
+		return func(s *kubetest.Scenario) {
+			cluster := kubetest.NewCluster(s, scheme.Scheme)
+			cluster.Create(replicaSet(0))
+			cluster.Create(config)
+			sets, configs := 0, 0
+			s.Check(func() error {
+				if sets < want || configs < want {
+					return fmt.Errorf("%d calls for sets, %d for configs", sets, configs)
+				}
+				return nil
+			})
+			cluster.Start(func(m *kubetest.Manager) error {
+				return errors.Join(
+					builder.ControllerManagedBy(m).For(replicaSet(0)).Complete(sees(m.GetClient(), replicaSet(0), &sets)),
+					builder.ControllerManagedBy(m).For(config).Complete(sees(m.GetClient(), config, &configs)))
+			})
+		}
+	}
+	kubetest.Converges(t, scenario(1))
+	wantReport(t, kubetest.Find(t, scenario(100)), "  d/web: updates ReplicaSet d/web@",
+		"  configmap:d/web: updates ConfigMap d/web@")
 }

@@ -10,14 +10,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// requests is the queue of a controller: what its sources add goes to the queue of the process, whose workers
-// call the reconciler.
+// requests passes what the sources of controllers add on to the queue of the process, whose workers call the
+// reconcilers.
 type requests struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request] // the queue of the process, as client-go's
 
-	done   <-chan struct{} // of the process
-	wanted chan struct{}   // closed when the controller wants requests, because its caches have synced
-	once   func()
+	done <-chan struct{} // of the process
 
 	mu         sync.Mutex
 	collecting bool
@@ -31,15 +29,7 @@ type add struct {
 }
 
 func newRequests(queue workqueue.TypedRateLimitingInterface[reconcile.Request], done <-chan struct{}) *requests {
-	q := &requests{TypedRateLimitingInterface: queue, done: done, wanted: make(chan struct{}), collecting: true}
-	q.once = sync.OnceFunc(func() { close(q.wanted) })
-	return q
-}
-
-// asQueue is for the field NewQueue of a controller.
-func (q *requests) asQueue(string,
-	workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	return q
+	return &requests{TypedRateLimitingInterface: queue, done: done, collecting: true}
 }
 
 // collect keeps what is added until flush: which of several sources adds first depends on the scheduler of
@@ -69,9 +59,8 @@ func (q *requests) flush() {
 	}
 }
 
-func (q *requests) Add(request reconcile.Request) { q.AddAfter(request, 0) }
-
-func (q *requests) AddAfter(request reconcile.Request, d time.Duration) {
+// addAfter is AddAfter with what is collected.
+func (q *requests) addAfter(request reconcile.Request, d time.Duration) {
 	q.mu.Lock()
 	collecting := q.collecting
 	if collecting {
@@ -91,12 +80,40 @@ func (q *requests) add(a add) {
 	}
 }
 
+// controllerQueue is the queue of one controller.
+type controllerQueue struct {
+	*requests
+	prefix string        // of its requests' namespaces
+	wanted chan struct{} // closed when the controller wants requests, because its caches have synced
+	once   sync.Once
+}
+
+// prefixEnd ends a prefix. No namespace has it.
+const prefixEnd = ":"
+
+func (q *controllerQueue) prefixed(request reconcile.Request) reconcile.Request {
+	if q.prefix != "" {
+		request.Namespace = q.prefix + prefixEnd + request.Namespace
+	}
+	return request
+}
+
+func (q *controllerQueue) Add(request reconcile.Request) { q.addAfter(q.prefixed(request), 0) }
+
+func (q *controllerQueue) AddAfter(request reconcile.Request, d time.Duration) {
+	q.addAfter(q.prefixed(request), d)
+}
+
+func (q *controllerQueue) AddRateLimited(request reconcile.Request) {
+	q.requests.AddRateLimited(q.prefixed(request))
+}
+
 // Get gives the controller nothing.
-func (q *requests) Get() (request reconcile.Request, shutdown bool) {
-	q.once()
+func (q *controllerQueue) Get() (request reconcile.Request, shutdown bool) {
+	q.once.Do(func() { close(q.wanted) })
 	<-q.done
 	return request, true
 }
 
 // ShutDown does nothing: the queue is the process's.
-func (q *requests) ShutDown() {}
+func (q *controllerQueue) ShutDown() {}

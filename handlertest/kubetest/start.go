@@ -31,9 +31,9 @@ func Find(t *testing.T, scenario func(s *Scenario)) (report string) {
 	return handlertest.Find(t, scenario)
 }
 
-// Start makes the controller of each process the scenario's handler, run by one worker unless
-// Scenario.Options has more. It sets Scenario.Start. SetUp sets one controller up, as SetupWithManager does.
-// What the reconciler remembers must be made there: a crash loses it.
+// Start makes the controllers of each process the scenario's handler, run by one worker unless
+// Scenario.Options has more. It sets Scenario.Start. SetUp sets them up, as SetupWithManager does. What a
+// reconciler remembers must be made there: a crash loses it.
 func (c *Cluster) Start(setUp func(m *Manager) error) {
 	if c.scenario == nil {
 		panic("kubetest: Cluster.Start needs a Scenario whose keys are reconcile.Request")
@@ -53,16 +53,16 @@ func (c *Cluster) Start(setUp func(m *Manager) error) {
 		if err != nil && p.Context().Err() == nil {
 			panic(fmt.Sprintf("kubetest: the controller does not start: %v", err))
 		}
-		return handle(m.controller)
+		return handle(m.reconcile)
 	}
 }
 
-// handle returns the reconciler as a handler.
-func handle(r reconcile.Reconciler) worker.Handler[reconcile.Request] {
+// handle returns a reconciler as a handler.
+func handle(r reconcile.Func) worker.Handler[reconcile.Request] {
 	var mu sync.Mutex
 	requeues := make(map[reconcile.Request]int) // in a row, by Result.Requeue
 	return func(ctx context.Context, request reconcile.Request) error {
-		result, err := r.Reconcile(ctx, request)
+		result, err := r(ctx, request)
 		mu.Lock()
 		n := requeues[request]
 		delete(requeues, request)

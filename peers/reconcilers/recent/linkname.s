@@ -1,0 +1,1 @@
+// A file in assembler lets the compiler accept a function without a body.
