@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,7 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -100,7 +103,12 @@ func onServer(t *testing.T, v variant) []string {
 			t.Fatal(err)
 		}
 	}
-	return calls(ctx, live, func(done func() bool) {
+	shown, err := cache.New(c.config, cache.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = shown.Start(ctx) }()
+	return calls(ctx, live, shown, func(done func() bool) {
 		for since := time.Now(); !done() && time.Since(since) < 90*time.Second; {
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -130,7 +138,8 @@ func onCluster(t *testing.T) (lines []string) {
 		cluster.Start(func(m *kubetest.Manager) error {
 			r := func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 				if lines == nil {
-					lines = calls(ctx, past{m.GetClient(), m.GetAPIReader()}, func(func() bool) { time.Sleep(10 * time.Second) })
+					lines = calls(ctx, past{m.GetClient(), m.GetAPIReader()}, m.GetCache(),
+						func(func() bool) { time.Sleep(10 * time.Second) })
 				}
 				return reconcile.Result{}, nil
 			}
@@ -145,7 +154,7 @@ func onCluster(t *testing.T) (lines []string) {
 
 func onFake(t *testing.T) []string {
 	return calls(t.Context(), fake.NewClientBuilder().WithScheme(scheme.Scheme).WithReturnManagedFields().
-		WithStatusSubresource(&corev1.Pod{}, &appsv1.Deployment{}, widget("x", nil)).Build(), func(func() bool) {})
+		WithStatusSubresource(&corev1.Pod{}, &appsv1.Deployment{}, widget("x", nil)).Build(), nil, func(func() bool) {})
 }
 
 const widgetDefinition = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -259,8 +268,9 @@ func configMap(name string, data map[string]string) *corev1.ConfigMap {
 
 const by = client.FieldOwner("test")
 
-// calls makes all calls. Await waits until a garbage collector and the like have done something.
-func calls(ctx context.Context, c client.Client, await func(func() bool)) []string {
+// calls makes all calls. Await waits until a garbage collector and the like have done something. Shown is a cache,
+// or nil.
+func calls(ctx context.Context, c client.Client, shown cache.Cache, await func(func() bool)) []string {
 	s := &script{ctx: ctx, c: c, await: await}
 	s.objects()
 	s.patches()
@@ -269,6 +279,9 @@ func calls(ctx context.Context, c client.Client, await func(func() bool)) []stri
 	s.owners()
 	s.lists()
 	s.pods()
+	if shown != nil {
+		s.watches(shown)
+	}
 	return s.lines
 }
 
@@ -577,4 +590,94 @@ func (s *script) pods() {
 	s.say("an immutable field", c.Update(ctx, d, by))
 	scale := &autoscalingv1.Scale{}
 	s.say("scale", c.SubResource("scale").Get(ctx, d, scale))
+}
+
+// watches says what handlers of a cache's events see, in which order.
+func (s *script) watches(shown cache.Cache) {
+	ctx, c := s.ctx, s.c
+	var mu sync.Mutex
+	var events, listed []string
+	initial, ended := true, false
+	version := func(o any) (n int) {
+		_, _ = fmt.Sscan(o.(client.Object).GetResourceVersion(), &n)
+		return n
+	}
+	seen := func(what string, objects ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		line := what
+		for _, o := range objects {
+			o := o.(client.Object)
+			if !strings.HasPrefix(o.GetName(), "watch-") {
+				return
+			}
+			o.SetManagedFields(nil)
+			line += " " + plain(o)
+		}
+		if initial {
+			listed = append(listed, line)
+			return
+		}
+		events = append(events, line)
+		ended = ended || strings.Contains(line, "watch-end")
+	}
+	newer := func(old, now any) string { return fmt.Sprint("newer: ", version(now) > version(old)) }
+	latest := make(map[string]any)
+	handler := toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { latest[o.(client.Object).GetName()] = o; seen("add", o) },
+		UpdateFunc: func(old, now any) {
+			latest[now.(client.Object).GetName()] = now
+			seen("update, "+newer(old, now), old, now)
+		},
+		DeleteFunc: func(o any) { seen("delete, "+newer(latest[o.(client.Object).GetName()], o), o) },
+	}
+	one, two := configMap("watch-1", map[string]string{"x": "1"}), configMap("watch-2", nil)
+	err := errors.Join(c.Create(ctx, one, by), c.Create(ctx, two, by))
+	for _, o := range []client.Object{&corev1.ConfigMap{}, widget("", nil)} {
+		informer, err2 := shown.GetInformer(ctx, o)
+		if err2 == nil {
+			_, err2 = informer.AddEventHandler(handler)
+		}
+		err = errors.Join(err, err2)
+	}
+	has := func(n int) func() bool {
+		return func() bool { mu.Lock(); defer mu.Unlock(); return len(listed) >= n }
+	}
+	s.await(has(2))
+	mu.Lock()
+	initial = false
+	mu.Unlock()
+	slices.Sort(listed)
+	s.say("watch: begins", err)
+	s.lines = append(s.lines, listed...)
+
+	one.Data["x"] = "2"
+	err = c.Update(ctx, one, by)
+	err = errors.Join(err, c.Update(ctx, one, by)) // Nothing changes.
+	err = errors.Join(err, c.Delete(ctx, two), c.Create(ctx, configMap("watch-2", nil), by))
+	one.Finalizers = []string{"example.com/x"}
+	err = errors.Join(err, c.Update(ctx, one, by), c.Delete(ctx, one), c.Delete(ctx, one))
+	err = errors.Join(err, c.Get(ctx, client.ObjectKeyFromObject(one), one))
+	one.Finalizers = nil
+	err = errors.Join(err, c.Update(ctx, one, by), c.Create(ctx, configMap("watch-3", nil), by, client.DryRunAll))
+	for _, name := range []string{"watch-b", "watch-a"} {
+		err = errors.Join(err, c.Create(ctx, configMap(name, nil), by))
+	}
+	err = errors.Join(err, c.Delete(ctx, configMap("watch-b", nil)), c.Create(ctx, configMap("watch-end", nil), by))
+	s.await(func() bool { mu.Lock(); defer mu.Unlock(); return ended })
+
+	ended = false
+	w := widget("watch-w", map[string]any{"size": int64(1)})
+	err = errors.Join(err, c.Create(ctx, w, by))
+	_ = unstructured.SetNestedField(w.Object, "new", "status", "phase")
+	err = errors.Join(err, c.Status().Update(ctx, w, by))
+	_ = unstructured.SetNestedField(w.Object, int64(2), "spec", "size")
+	err = errors.Join(err, c.Update(ctx, w, by), c.Delete(ctx, w), c.Create(ctx, widget("watch-end", nil), by))
+	s.await(func() bool { mu.Lock(); defer mu.Unlock(); return ended })
+	s.say("watch: changes", err)
+	mu.Lock()
+	defer mu.Unlock()
+	for i, event := range events {
+		s.lines = append(s.lines, fmt.Sprintf("watch %d: %s", i+1, event))
+	}
 }

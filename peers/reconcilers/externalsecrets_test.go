@@ -96,7 +96,7 @@ func TestClusterExternalSecretFindings(t *testing.T) {
 	// It crashes before it notes where it has put finalizers: they stay, and nobody can delete the namespaces.
 	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 		s.Sometime("deletes it", deletes(cluster))
-	}), "crash#6=3ms sometime:deletes+it#1=3ms", "Check: a has 0 secrets and the finalizers [externalsecrets")
+	}), "crash#6=3ms sometime:deletes+it#1=4ms", "Check: a has 0 secrets and the finalizers [externalsecrets")
 	// It does not try again to delete the secret of a namespace that has left the team.
 	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 		s.At(4*time.Hour, leaves(cluster))
