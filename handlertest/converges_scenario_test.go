@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/handlertest"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -264,4 +265,41 @@ func TestMaxRetriesWithoutFailedCalls(t *testing.T) {
 			}
 		})(s)
 	})
+}
+
+// Workers of a Program get the keys of a shared queue by Get, and by GetContext.
+func TestGetOfASharedQueue(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "200")
+	for _, byContext := range []bool{false, true} {
+		handlertest.Converges(t, func(s scenario) {
+			done := make(map[string]bool)
+			s.Shared, s.Replicas, s.Settle = true, 2, 2*time.Minute
+			s.Measure = func() any { return fmt.Sprint(done) }
+			s.Program = func(p process) {
+				queue := s.QueueOf(p)
+				for i := range 3 {
+					queue.Add(fmt.Sprint(i))
+				}
+				for {
+					var key string
+					if byContext {
+						var err error
+						if key, err = queue.(workqueue.Extended[string]).GetContext(p.Context()); err != nil {
+							return
+						}
+					} else {
+						shutdown := false
+						if key, shutdown = queue.Get(); shutdown {
+							return
+						}
+					}
+					err := p.Write(p.Context(), "handles "+key, func() error { done[key] = true; return nil })
+					if err != nil {
+						queue.AddRateLimited(key)
+					}
+					queue.Done(key)
+				}
+			}
+		})
+	}
 }

@@ -1,12 +1,14 @@
 package kubetest
 
 import (
-	"cmp"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -26,53 +28,45 @@ func (c *Cluster) attach(m *Manager) {
 	m.Process.Tell("its cache lists: %s", strings.Join(list, ", "))
 }
 
-// show lets all caches show the last change later. The caller locks.
+// show lets all caches and watches show the last change later. The caller locks.
 func (c *Cluster) show(kind schema.GroupVersionKind, old, now client.Object) {
-	n, what := c.version, ""
-	if now == nil {
-		what = "the end of " + c.text(kind, old)
-	} else {
-		what = c.text(kind, now)
+	e := logged{watch.Event{Type: watch.Modified, Object: now}, kind, c.version}
+	switch {
+	case old == nil:
+		e.Type = watch.Added
+	case now == nil:
+		last := old.DeepCopyObject().(client.Object)
+		last.SetResourceVersion(strconv.Itoa(c.version))
+		e.Type, e.Object = watch.Deleted, last
 	}
-	living := c.managers[:0:0]
+	c.managers = slices.DeleteFunc(c.managers, func(m *Manager) bool { return m.Process.Context().Err() != nil })
 	for _, m := range c.managers {
-		if m.Process.Context().Err() != nil {
-			continue
-		}
-		living = append(living, m)
-		key := client.ObjectKeyFromObject(cmp.Or(now, old))
-		m.Process.ShowOrList(kind.Kind, what, func() { m.set(n, kind, key, now, what) },
-			func() { m.listAnew(kind) })
+		m.Process.ShowOrList(kind.Kind, e.text(c), func() { m.set(e) }, func() { m.listAnew(kind) })
 	}
-	c.managers = living
-	c.notifyWatches(kind, old, now)
+	c.notifyWatches(e)
 }
 
-// set makes the cache show the n-th change, unless it has listed anew since. Now is nil if the object is
-// gone.
-func (m *Manager) set(n int, kind schema.GroupVersionKind, key types.NamespacedName, now client.Object,
-	what string) {
-	c := m.cluster
+// set makes the cache show a change, unless it has listed anew since.
+func (m *Manager) set(e logged) {
+	c, o := m.cluster, e.Object.(client.Object)
 	c.mu.Lock()
-	if n <= m.shown[kind] {
+	if e.version <= m.shown[e.kind] {
 		c.mu.Unlock()
 		return
 	}
-	m.shown[kind] = n
-	if m.cache[kind] == nil {
-		m.cache[kind] = make(map[types.NamespacedName]client.Object)
+	m.shown[e.kind] = e.version
+	if m.cache[e.kind] == nil {
+		m.cache[e.kind] = make(map[types.NamespacedName]client.Object)
 	}
-	before := m.cache[kind][key]
-	if now == nil {
-		delete(m.cache[kind], key)
-	} else {
-		m.cache[kind][key] = now
+	key := client.ObjectKeyFromObject(o)
+	ch := change{e.kind, m.cache[e.kind][key], o}
+	if m.cache[e.kind][key] = o; e.Type == watch.Deleted {
+		delete(m.cache[e.kind], key)
+		ch.old, ch.now = o, nil
 	}
 	c.mu.Unlock()
-	m.Process.Tell("its cache shows %s", what)
-	if before != nil || now != nil {
-		m.changed([]change{{kind, before, now}})
-	}
+	m.Process.Tell("its cache shows %s", e.text(c))
+	m.changed([]change{ch})
 }
 
 // listAnew shows the truth of a kind, as after a watch that was lost.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,6 +33,8 @@ type kubeClient struct {
 	manager       *Manager
 	cached        bool // It reads from the cache.
 	isCache       bool // It is the cache, which also has unstructured objects.
+	withApply     sync.Once
+	overHTTP      client.Client // carries out SubResourceWriter.Apply
 }
 
 func (k *kubeClient) Scheme() *runtime.Scheme { return k.cluster.scheme }

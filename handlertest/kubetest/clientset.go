@@ -143,17 +143,17 @@ type watcher struct {
 	result    chan watch.Event
 }
 
-// notifyWatches passes the last change on to the watches. The caller locks.
-func (c *Cluster) notifyWatches(kind schema.GroupVersionKind, old, now client.Object) {
-	e := logged{watch.Event{Type: watch.Modified, Object: now}, kind, c.version}
-	switch {
-	case old == nil:
-		e.Type = watch.Added
-	case now == nil:
-		last := old.DeepCopyObject().(client.Object)
-		last.SetResourceVersion(strconv.Itoa(c.version))
-		e.Type, e.Object = watch.Deleted, last
+// text names the change for the story.
+func (e logged) text(c *Cluster) string {
+	text := c.text(e.kind, e.Object.(client.Object))
+	if e.Type == watch.Deleted {
+		text = "the end of " + text
 	}
+	return text
+}
+
+// notifyWatches passes a change on to the watches. The caller locks.
+func (c *Cluster) notifyWatches(e logged) {
 	c.log = append(c.log, e)
 	for _, w := range c.watchers {
 		w.pass(e)
@@ -191,11 +191,7 @@ func (w *watcher) pass(e logged) {
 		send()
 		return
 	}
-	what := w.cluster.text(e.kind, o)
-	if e.Type == watch.Deleted {
-		what = "the end of " + what
-	}
-	w.process.Show(e.kind.Kind, what, send)
+	w.process.Show(e.kind.Kind, e.text(w.cluster), send)
 }
 
 // Stop ends the watch. The channel is not closed: a change that is late may still come.

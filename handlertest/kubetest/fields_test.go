@@ -2,6 +2,7 @@ package kubetest_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -95,6 +96,36 @@ func TestAnswerOfApply(t *testing.T) {
 		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("one"))
 		if err != nil || u.GetResourceVersion() == "" || u.GetGeneration() != 1 || meta.Generation != nil {
 			t.Errorf("%v, %v, %v", err, u.Object, meta)
+		}
+	}, nil)
+}
+
+// Later versions of controller-runtime also have an Apply of the status.
+func TestApplyOfTheStatus(t *testing.T) {
+	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
+		apply := reflect.ValueOf(c.Status()).MethodByName("Apply")
+		if !apply.IsValid() {
+			t.Skip("this version of controller-runtime has no such method")
+		}
+		call := func(status any) error {
+			o := client.ApplyConfigurationFromUnstructured(widget(map[string]any{"status": status}))
+			err, _ := apply.Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(o),
+				reflect.ValueOf(client.FieldOwner("one"))})[0].Interface().(error)
+			return err
+		}
+		now := widget(map[string]any{"spec": map[string]any{"size": int64(1)}})
+		if err := call(map[string]any{}); err == nil {
+			t.Error("an object that does not exist has a status")
+		}
+		if err := c.Create(ctx, now); err != nil {
+			t.Fatal(err)
+		}
+		if err := call(map[string]any{"phase": "new"}); err != nil {
+			t.Fatal(err)
+		}
+		err := c.Get(ctx, client.ObjectKeyFromObject(now), now)
+		if phase, _, _ := unstructured.NestedString(now.Object, "status", "phase"); err != nil || phase != "new" {
+			t.Errorf("%v, %v", err, now.Object)
 		}
 	}, nil)
 }

@@ -53,7 +53,7 @@ func (c *Cluster) isGlobal(kind schema.GroupVersionKind) bool {
 		"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}, kind.Kind)
 }
 
-// mapper returns a mapper for the kinds in the scheme.
+// mapper returns a mapper for the kinds in the scheme, and those that have objects.
 func (c *Cluster) mapper() meta.RESTMapper { return kindMapper{cluster: c} }
 
 type kindMapper struct {
@@ -63,13 +63,19 @@ type kindMapper struct {
 
 func (m kindMapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
 	c := m.cluster
+	known := versions
 	for _, gv := range c.scheme.PrioritizedVersionsForGroup(kind.Group) {
-		full := gv.WithKind(kind.Kind)
-		if !c.scheme.Recognizes(full) || len(versions) > 0 && !slices.Contains(versions, gv.Version) {
+		if len(versions) == 0 {
+			known = append(known, gv.Version)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, version := range known {
+		full := kind.WithVersion(version)
+		if !c.scheme.Recognizes(full) && c.truth[full] == nil {
 			continue
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		plural, _ := meta.UnsafeGuessKindToResource(full)
 		scope := meta.RESTScopeNamespace
 		if c.isGlobal(full) {

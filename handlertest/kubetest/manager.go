@@ -256,10 +256,10 @@ type watchOfKind struct {
 
 func (*watchOfKind) HasSynced() bool { return true }
 
-// typed returns a copy of o of the type that the informer has.
+// typed returns a copy of o of the type that the informer has, as an answer of the API server.
 func (w *watchOfKind) typed(o client.Object) client.Object {
 	into := reflect.New(reflect.TypeOf(w.like).Elem()).Interface().(client.Object)
-	if err := w.manager.cluster.copyInto(into, o, w.kind); err != nil {
+	if err := w.manager.cluster.answer(into, o, w.kind, false); err != nil {
 		panic(fmt.Sprintf("kubetest: %v", err))
 	}
 	return into

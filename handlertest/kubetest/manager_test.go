@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -323,6 +325,32 @@ func TestHandlersThatRead(t *testing.T) {
 				handler.EnqueueRequestsFromMapFunc(reads)).Complete(reconcile.Func(r))
 		})
 	})
+}
+
+// Handlers see objects as a watch shows them: without a kind, and the last one with the version of its end.
+func TestObjectsOfEvents(t *testing.T) {
+	t.Setenv("HANDLERTEST", "slow:none#1=3ms")
+	var seen []string
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		seen = nil
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		cluster.Create(replicaSet(1))
+		s.At(time.Second, func() { kubetest.Change(cluster, replicaSet(0), func(o *appsv1.ReplicaSet) { *o.Spec.Replicas = 2 }) })
+		s.At(2*time.Second, func() { cluster.Delete(replicaSet(0)) })
+		cluster.Start(func(m *kubetest.Manager) error {
+			see := func(what string, o client.Object) {
+				seen = append(seen, fmt.Sprint(what, o.GetResourceVersion(), o.GetObjectKind().GroupVersionKind().Kind))
+			}
+			return builder.ControllerManagedBy(m).For(&appsv1.ReplicaSet{}, builder.WithPredicates(predicate.Funcs{
+				CreateFunc: func(e event.CreateEvent) bool { see("new", e.Object); return true },
+				UpdateFunc: func(e event.UpdateEvent) bool { see("changed", e.ObjectNew); return true },
+				DeleteFunc: func(e event.DeleteEvent) bool { see("gone", e.Object); return true },
+			})).Complete(reconcile.Func(nothing))
+		})
+	})
+	if want := []string{"new1", "changed2", "gone3"}; !slices.Equal(seen, want) {
+		t.Errorf("events: %v, want %v", seen, want)
+	}
 }
 
 // Controllers of one manager have their own requests, also for objects with the same name.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -156,21 +155,15 @@ func (k *kubeClient) Patch(ctx context.Context, o client.Object, patch client.Pa
 func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	var options client.ApplyOptions
 	options.ApplyOptions(opts)
-	return k.apply(ctx, o, client.PatchOptions{DryRun: options.DryRun, Force: options.Force,
-		FieldManager: options.FieldManager}, false)
-}
-
-func (k *kubeClient) apply(ctx context.Context, o runtime.ApplyConfiguration, options client.PatchOptions,
-	status bool) error {
 	data, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
 	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(data); err != nil {
-		return err
+	if err == nil {
+		err = u.UnmarshalJSON(data)
 	}
-	err = k.patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), options, status)
+	if err == nil {
+		err = k.patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), client.PatchOptions{DryRun: options.DryRun,
+			Force: options.Force, FieldManager: options.FieldManager}, false)
+	}
 	if err == nil {
 		data, err = json.Marshal(u)
 		err = errors.Join(err, json.Unmarshal(data, o))
@@ -306,68 +299,4 @@ func integers(value any) any {
 		}
 	}
 	return value
-}
-
-func (k *kubeClient) Status() client.SubResourceWriter { return k.SubResource("status") }
-
-func (k *kubeClient) SubResource(name string) client.SubResourceClient {
-	return subresource{client: k, name: name}
-}
-
-// subresource is the status of objects, or the eviction of pods.
-type subresource struct {
-	client.SubResourceClient // nil: newer methods panic
-	client                   *kubeClient
-	name                     string
-}
-
-func (s subresource) check(verb string) error {
-	if s.name != "status" || verb == "create" {
-		return fmt.Errorf("kubetest: the cluster cannot %s the subresource %s: "+
-			"it has status, and the eviction of pods", verb, s.name)
-	}
-	return nil
-}
-
-func (s subresource) Get(context.Context, client.Object, client.Object, ...client.SubResourceGetOption) error {
-	return s.check("create")
-}
-
-func (s subresource) Create(ctx context.Context, o, sub client.Object, _ ...client.SubResourceCreateOption) error {
-	e, ok := sub.(*policyv1.Eviction)
-	if s.name != "eviction" || !ok {
-		return s.check("create")
-	}
-	var opts []client.DeleteOption
-	if d := e.DeleteOptions; d != nil {
-		opts = append(opts, &client.DeleteOptions{Preconditions: d.Preconditions, DryRun: d.DryRun})
-	}
-	return s.client.Delete(ctx, o, opts...)
-}
-
-func (s subresource) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	if err := s.check("update"); err != nil {
-		return err
-	}
-	var options client.SubResourceUpdateOptions
-	options.ApplyOptions(opts)
-	if options.SubResourceBody != nil {
-		o = options.SubResourceBody
-	}
-	h := s.client.how("updates the status of", options.DryRun, options.FieldManager)
-	h.status = true
-	return s.client.update(ctx, o, h)
-}
-
-func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch,
-	opts ...client.SubResourcePatchOption) error {
-	if err := s.check("patch"); err != nil {
-		return err
-	}
-	var options client.SubResourcePatchOptions
-	options.ApplyOptions(opts)
-	if options.SubResourceBody != nil {
-		o = options.SubResourceBody
-	}
-	return s.client.patch(ctx, o, patch, options.PatchOptions, true)
 }
