@@ -72,8 +72,8 @@ type event struct {
 	do    func()
 }
 
-// first begins the labels of what caches show: it comes before the steps of the same moment, whatever the names
-// of objects and keys are.
+// first begins the labels of what caches show: it comes before the steps of the same moment, for all names of
+// objects and keys.
 const first = "\x00"
 
 func newSim(d decider, tell bool) *sim {

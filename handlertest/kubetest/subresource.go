@@ -56,7 +56,8 @@ func (a applies) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	query := r.URL.Query()
 	force := query.Get("force") == "true"
-	options := client.PatchOptions{DryRun: query["dryRun"], Force: &force, FieldManager: query.Get("fieldManager")}
+	options := client.PatchOptions{DryRun: query["dryRun"], Force: &force}
+	options.FieldManager = query.Get("fieldManager")
 	err = a.client.patch(r.Context(), o, client.RawPatch(types.ApplyPatchType, data), options, true)
 	code, answer := http.StatusOK, any(o)
 	if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {

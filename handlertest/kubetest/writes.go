@@ -161,8 +161,8 @@ func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration, op
 		err = u.UnmarshalJSON(data)
 	}
 	if err == nil {
-		err = k.patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), client.PatchOptions{DryRun: options.DryRun,
-			Force: options.Force, FieldManager: options.FieldManager}, false)
+		how := client.PatchOptions{DryRun: options.DryRun, Force: options.Force, FieldManager: options.FieldManager}
+		err = k.patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), how, false)
 	}
 	if err == nil {
 		data, err = json.Marshal(u)
