@@ -127,20 +127,20 @@ func TestDepth(t *testing.T) {
 		q := workqueue.NewTyped[int]()
 		debug.Register(h, "q", q)
 		time.Sleep(time.Second / 2)
-		var want []int
+		var want []float64
 		for n := range 300 {
 			q.Add(n)
 			time.Sleep(time.Second)
-			want = append(want, n+1)
+			want = append(want, float64(n+1))
 			if n == 2 {
-				if got := getJSON[list](t, h, "").Queues[0].Depth; !slices.Equal(got, []int{1, 2, 3, 3}) {
+				if got := getJSON[detail](t, h, "?queue=q").History.queued(); !slices.Equal(got, []float64{1, 2, 3, 3}) {
 					t.Errorf("depth %v", got)
 				}
 			}
 		}
 		q.Add(1000)
 		want = append(want[len(want)-120:], 301)
-		if got := getJSON[list](t, h, "").Queues[0].Depth; !slices.Equal(got, want) {
+		if got := getJSON[detail](t, h, "?queue=q").History.queued(); !slices.Equal(got, want) {
 			t.Errorf("depth\n%v, want\n%v", got, want)
 		}
 		wantBody(t, get(h, ""), `aria-label="Queued over the last 2m: queued now 301, at most 301"`)

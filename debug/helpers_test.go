@@ -195,19 +195,13 @@ type (
 	named  struct{ ID, Name string }
 	listed struct {
 		named
-		Error           string
-		Queued, Blocked int
-		Held            int
-		Unworked        bool
-		Longest         float64 `json:"longest_running_seconds"`
-		Unfinished      float64 `json:"unfinished_work_seconds"`
-		Paused          bool
-		PausedGroups    int `json:"paused_groups"`
-		Outage          bool
-		Depth           []int
-		Unanswered      *float64 `json:"unanswered_seconds"`
-		Minute          rates    `json:"last_minute"`
-		Pools           []pool
+		Error                          string
+		Queued, Blocked, Held          int
+		Unworked, Paused, Outage       bool
+		LongestRunning, UnfinishedWork time.Duration
+		PausedGroups                   int   `json:"paused_groups"`
+		Minute                         rates `json:"last_minute"`
+		Pools                          []pool
 	}
 	rates struct {
 		Adds    float64 `json:"adds_per_second"`
@@ -241,14 +235,8 @@ type (
 		}
 		Errors  []errorGroup
 		Found   *found
-		History struct {
-			Queued  []int
-			Adds    []float64  `json:"adds_per_second"`
-			Dones   []float64  `json:"dones_per_second"`
-			Latency []*float64 `json:"latency_mean_seconds"`
-			Work    []*float64 `json:"work_mean_seconds"`
-		}
-		Recent struct {
+		History samples
+		Recent  struct {
 			Covers float64 `json:"covers_seconds"`
 			Work   struct {
 				Count int
@@ -301,6 +289,25 @@ type (
 		Queue                               named
 	}
 )
+
+// samples are what charts show.
+type samples []sample
+
+type sample struct {
+	rates
+	Queued, Latency, Work float64
+}
+
+func (s samples) column(of func(sample) float64) (all []float64) {
+	for _, p := range s {
+		all = append(all, of(p))
+	}
+	return all
+}
+
+func (s samples) queued() []float64 { return s.column(func(p sample) float64 { return p.Queued }) }
+func (s samples) adds() []float64   { return s.column(func(p sample) float64 { return p.Adds }) }
+func (s samples) dones() []float64  { return s.column(func(p sample) float64 { return p.Dones }) }
 
 func (l list) ids() string {
 	var ids []string

@@ -86,9 +86,9 @@ func (r *reading) measure() (m measure) {
 // seconds, 0 if no key was taken or done.
 type point struct {
 	at                            time.Time
-	queued, inWork, held, waiting float64
+	Queued, InWork, Held, Waiting float64
 	rates
-	latency, work float64
+	Latency, Work float64
 }
 
 // rates are numbers per second.
@@ -115,8 +115,8 @@ func pointBetween(a, b sample) point {
 		return max(0, now.sum-before.sum) / float64(now.count-before.count)
 	}
 	return point{
-		at: b.at, queued: float64(b.queued), inWork: float64(b.inWork), held: float64(b.held),
-		waiting: float64(b.waiting), latency: mean(a.latency, b.latency), work: mean(a.work, b.work),
+		at: b.at, Queued: float64(b.queued), InWork: float64(b.inWork), Held: float64(b.held),
+		Waiting: float64(b.waiting), Latency: mean(a.latency, b.latency), Work: mean(a.work, b.work),
 		rates: rates{perSecond(a.adds, b.adds), perSecond(a.dones, b.dones),
 			perSecond(a.errors, b.errors), perSecond(a.retries, b.retries)},
 	}
@@ -147,23 +147,30 @@ func (h *history) add(m measure) {
 // at returns when m was read.
 func (m measure) at() time.Time { return m.sample.at }
 
-// timeline returns the history from the first sample, which from is, up to now. If the last sample is too
-// recent to know a rate since, its rates are taken.
-func (h *history) timeline(now measure, every time.Duration) (points []point, from time.Time) {
+// timeline is a history: what happened between samples, oldest first. The first one was taken at from.
+type timeline struct {
+	points []point
+	from   time.Time
+}
+
+// timeline returns the history up to now. If the last sample is too recent to know a rate since, its rates
+// are taken.
+func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	samples := h.mu.samples
 	for i := 1; i < len(samples); i++ {
-		points = append(points, pointBetween(samples[i-1], samples[i]))
+		t.points = append(t.points, pointBetween(samples[i-1], samples[i]))
 	}
 	last := samples[len(samples)-1]
 	live := pointBetween(last, now.sample)
-	if n := len(points); n > 0 && now.at().Sub(last.at) < every/5 {
-		before := points[n-1]
-		live.rates, live.latency, live.work = before.rates, before.latency, before.work
+	if n := len(t.points); n > 0 && now.at().Sub(last.at) < every/5 {
+		before := t.points[n-1]
+		live.rates, live.Latency, live.Work = before.rates, before.Latency, before.Work
 		live.at = slices.MaxFunc([]time.Time{live.at, before.at}, time.Time.Compare)
 	}
-	return append(points, live), samples[0].at
+	t.points, t.from = append(t.points, live), samples[0].at
+	return t
 }
 
 // rates returns the rates of the last minute.

@@ -44,26 +44,26 @@ func TestBurstBetweenSamples(t *testing.T) {
 		pass(q, 1000, time.Millisecond)
 		time.Sleep(19 * time.Second) // now at 32 s
 		d := getJSON[detail](t, h, "?queue=q")
-		if slices.Max(d.History.Queued) != 0 {
-			t.Errorf("queued %v", d.History.Queued)
+		if slices.Max(d.History.queued()) != 0 {
+			t.Errorf("queued %v", d.History.queued())
 		}
-		if want := []float64{0, 0, 200, 0, 0, 0, 0}; !slices.Equal(d.History.Adds, want) ||
-			!slices.Equal(d.History.Dones, want) {
-			t.Errorf("adds %v, dones %v, want %v", d.History.Adds, d.History.Dones, want)
+		if want := []float64{0, 0, 200, 0, 0, 0, 0}; !slices.Equal(d.History.adds(), want) ||
+			!slices.Equal(d.History.dones(), want) {
+			t.Errorf("adds %v, dones %v, want %v", d.History.adds(), d.History.dones(), want)
 		}
-		if w := d.History.Work[2]; w == nil || math.Abs(*w-0.001) > 1e-6 || d.History.Work[3] != nil {
-			t.Errorf("work %v", d.History.Work)
+		if w := d.History[2].Work; math.Abs(w-0.001) > 1e-6 || d.History[3].Work != 0 {
+			t.Errorf("work %v", d.History)
 		}
 		if m := d.Queue.Minute; m.Adds != 1000.0/32 || m.Dones != 1000.0/32 {
 			t.Errorf("rates of the last minute: %+v", m)
 		}
 		time.Sleep(time.Minute)
-		if d := getJSON[detail](t, h, "?queue=q"); d.Queue.Minute.Adds != 0 || d.History.Adds[2] != 200 {
-			t.Errorf("after a minute: %+v, %v", d.Queue.Minute, d.History.Adds)
+		if d := getJSON[detail](t, h, "?queue=q"); d.Queue.Minute.Adds != 0 || d.History.adds()[2] != 200 {
+			t.Errorf("after a minute: %+v, %v", d.Queue.Minute, d.History.adds())
 		}
 		time.Sleep(10 * time.Minute)
-		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) != 121 || slices.Max(d.History.Adds) != 0 {
-			t.Errorf("after ten minutes: %v", d.History.Adds)
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.adds()) != 121 || slices.Max(d.History.adds()) != 0 {
+			t.Errorf("after ten minutes: %v", d.History.adds())
 		}
 		pass(q, 600, 0)
 		time.Sleep(10 * time.Second)
@@ -102,7 +102,7 @@ func TestPageThatIsOlderThanASample(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		d := getJSON[detail](t, h, "?queue=q&key=none") // searches during a sample
-		if rate := d.History.Adds[len(d.History.Adds)-1]; rate > 1 {
+		if rate := d.History.adds()[len(d.History.adds())-1]; rate > 1 {
 			t.Errorf("one add looks like %v a second", rate)
 		}
 	})
@@ -234,14 +234,14 @@ func TestEarlyTick(t *testing.T) {
 		debug.Register(h, "", q)
 		clock.Step(9990 * time.Millisecond)
 		synctest.Wait()
-		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) != 2 {
-			t.Errorf("adds %v, want those of the late tick and those since", d.History.Adds)
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.adds()) != 2 {
+			t.Errorf("adds %v, want those of the late tick and those since", d.History.adds())
 		}
 		q.Add(1)
 		clock.Step(20 * time.Millisecond)
 		synctest.Wait()
-		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) != 2 || slices.Max(d.History.Adds) != 0 {
-			t.Errorf("adds %v", d.History.Adds)
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.adds()) != 2 || slices.Max(d.History.adds()) != 0 {
+			t.Errorf("adds %v", d.History.adds())
 		}
 	})
 }
@@ -256,8 +256,8 @@ func TestHistoryOfSlowQueue(t *testing.T) {
 			return workqueue.Stats{Name: "q", Adds: adds.Add(10)}
 		}})
 		time.Sleep(time.Minute)
-		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) < 10 || d.History.Adds[5] == 0 {
-			t.Errorf("%v", d.History.Adds)
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.adds()) < 10 || d.History.adds()[5] == 0 {
+			t.Errorf("%v", d.History.adds())
 		}
 	})
 }
@@ -303,13 +303,9 @@ func TestErrorsOfPoolThatEnds(t *testing.T) {
 		time.Sleep(time.Minute)
 		d := getJSON[detail](t, h, "?queue=q")
 		for _, q := range getJSON[list](t, h, "").Queues {
-			history := getJSON[struct {
-				History struct {
-					Errors []float64 `json:"errors_per_second"`
-				}
-			}](t, h, "?queue="+queryEscape(q.ID)).History
-			if slices.ContainsFunc(history.Errors[1:], func(rate float64) bool { return rate != 0 }) {
-				t.Errorf("%s: %v errors a second", q.ID, history.Errors)
+			history := getJSON[detail](t, h, "?queue="+queryEscape(q.ID)).History
+			if slices.ContainsFunc(history[1:], func(s sample) bool { return s.Errors != 0 }) {
+				t.Errorf("%s: %+v", q.ID, history)
 			}
 		}
 		if asked > 2 || len(d.Queue.Pools) != 1 {

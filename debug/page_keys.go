@@ -73,7 +73,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		}
 		return 0 // The others are in order.
 	})
-	report := &queuePage{Queue: h.newQueueReport(r), Actions: h.actionsOf(r), Errors: errorText}
+	report := &queuePage{Queue: r.queueReport(), Actions: h.actionsOf(r), Errors: errorText}
 	if errorText != "" {
 		report.Matching = &matchingReport{More: p.More}
 	}

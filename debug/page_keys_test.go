@@ -107,7 +107,7 @@ func TestErrorsTogether(t *testing.T) {
 		}
 		wantBody(t, get(h, "?queue=q"), "Errors</h2>",
 			`href="?error=no&#43;space&#43;left&#43;on&#43;device&amp;queue=q"`,
-			`<td class="n" data-label="Failing">3</td>`)
+			`<td role="cell" class="n" data-label="Failing">3</td>`)
 		if page := get(h, "?queue=q").Body.String(); strings.Contains(page, "not known;") {
 			t.Error("all keys are counted, and the page says that some are not")
 		}

@@ -31,8 +31,8 @@ type listPage struct {
 	Search       string `json:"search"`
 	Sort         string `json:"sort"`
 	pager
-	SampleEvery seconds       `json:"sample_seconds"`
-	Queues      []queueReport `json:"queues"`
+	SampleEvery seconds   `json:"sample_seconds"`
+	Queues      []listRow `json:"queues"`
 }
 
 func (r *listPage) Refresh() int     { return refreshSeconds }
@@ -43,8 +43,11 @@ func (r *listPage) hrefOf(more ...any) string {
 	return href(append(more, "sort", r.Sort, "search", r.Search)...)
 }
 
-// Columns returns the headings of the numbers.
-func (r *listPage) Columns() []string { return labels(queueReport{}.Cells()) }
+// listRow is a queue on the list, with its charts.
+type listRow struct {
+	queueReport
+	Sparks []chart `json:"-"`
+}
 
 // InWork is how many keys workers have, without those on hold.
 func (r *listPage) InWork() int { return max(0, r.Processing-r.Held) }
@@ -99,7 +102,7 @@ func (r *reading) longest() time.Duration {
 
 // trouble is 3 for a queue that does not reach its server, and 2 or 1 if something of it is red or amber.
 func (r *reading) trouble() int {
-	level := level(seconds(r.longest()))
+	level := level(r.longest())
 	switch {
 	case r.hasOutage():
 		return 3
@@ -161,6 +164,6 @@ func (h *Handler) listPage(query url.Values) *listPage {
 	})
 	first := (r.Page - 1) * pageLen
 	all = all[first:min(first+pageLen, len(all))]
-	r.Queues = mapped(all, h.newQueueReport)
+	r.Queues = mapped(all, func(q *reading) listRow { return listRow{q.queueReport(), q.sparks(q.timeline(h.every))} })
 	return r
 }

@@ -13,11 +13,12 @@ import (
 
 // queuePage is what a queue's own page shows.
 type queuePage struct {
-	Time        time.Time             `json:"time"`
-	SampleEvery seconds               `json:"sample_seconds"`
-	Queue       queueReport           `json:"queue"`
-	Recent      recentReport          `json:"recent"`
-	History     map[string][]*float64 `json:"history"`
+	Time        time.Time    `json:"time"`
+	SampleEvery seconds      `json:"sample_seconds"`
+	Queue       queueReport  `json:"queue"`
+	Recent      recentReport `json:"recent"`
+	History     []point      `json:"history"`
+	Charts      []chart      `json:"-"`
 	// Errors is the text that the listed errors must contain. Matching then counts the keys that have such an
 	// error.
 	Errors   string          `json:"error_contains,omitempty"`
@@ -73,6 +74,8 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 			return operate.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)}
 		}),
 	}
+	history := read.timeline(h.every)
+	r.History, r.Charts = history.points, read.charts(history)
 	read.atHand = true
 	first := make(map[string][]knownKey)
 	for _, s := range sections {
@@ -115,18 +118,14 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 	if r.Found != nil && read.looked > fewKeys || r.Matching != nil && r.Matching.More {
 		r.Refresh = 0
 	}
-	r.HrefJSON, r.Queue = href(of...), h.newQueueReport(read)
-	r.History = newHistoryReport(r.Queue.points)
+	r.HrefJSON, r.Queue = href(of...), read.queueReport()
 	return r
 }
 
 // Alarming reports that a handler is stuck or takes long: then the running keys come first.
 func (r *queuePage) Alarming() bool {
-	return r.Queue.Workers.Stuck > 0 || time.Duration(r.Queue.LongestRunning) >= time.Minute
+	return r.Queue.Workers.Stuck > 0 || r.Queue.LongestRunning >= time.Minute
 }
-
-// PoolColumns returns the headings of the numbers of the pools.
-func (r *queuePage) PoolColumns() []string { return labels(poolReport{}.Cells()) }
 
 // HasErrors reports whether there may be errors of failing keys.
 func (r *queuePage) HasErrors() bool {
@@ -232,7 +231,7 @@ func (r *queuePage) section(kind string, keys []keyReport) section {
 			s.Hint = "held by workers, in no order"
 		}
 	case "held":
-		s.Total, s.Actions = max(workers.Held, len(keys)), can.only("release")
+		s.Total, s.Actions = max(r.Queue.Held, len(keys)), can.only("release")
 	case "queued":
 		s.Total, s.Actions = r.Queue.Queued, can.only("remove")
 	case "waiting":

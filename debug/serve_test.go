@@ -184,7 +184,7 @@ func TestJSONWithoutTimes(t *testing.T) {
 	q := workqueue.NewTyped[int]()
 	debug.Register(h, "plain", q)
 	w := get(h, "?queue=plain", "Accept", "application/json")
-	wantBody(t, w, `"timed":false`,
+	wantBody(t, w, `"Timed":false`,
 		`"running":[],"queued":[],"waiting":[],"failing":[],"given_up":[]`)
 	q.Add(1)
 	w = get(h, "?queue=plain", "Accept", "application/json")

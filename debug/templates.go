@@ -44,9 +44,11 @@ var functions = template.FuncMap{
 	"orders": func() []order { return orders },
 	"number": number,
 	"plural": plural,
-	"human":  func(s seconds) string { return human(time.Duration(s)) },
-	"level":  level,
+	"human":  func(d any) string { return human(durationOf(d)) },
+	"level":  func(d any) string { return level(durationOf(d)) },
 	"cell":   newCell,
+	"tile":   newTile,
+	"rate":   perSecondText,
 	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339Nano) },
 	"href":   href,
 	"plus":   func(a, b int) int { return a + b },
@@ -57,6 +59,19 @@ var functions = template.FuncMap{
 	"latest": slices.Backward[[]workqueue.Cause],
 	"date":   func(t time.Time) string { return t.Format("2006-01-02 15:04:05") + " UTC" },
 	"clock":  func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
+}
+
+// durationOf returns a duration, which may be one of seconds or a pointer to such.
+func durationOf(d any) time.Duration {
+	switch d := d.(type) {
+	case time.Duration:
+		return d
+	case seconds:
+		return time.Duration(d)
+	case *seconds:
+		return time.Duration(*d)
+	}
+	panic("no duration")
 }
 
 // plural returns a number of things, such as "1 key" and "2,000 keys".

@@ -15,7 +15,7 @@ import (
 var models = map[string]func() any{
 	"list": func() any { return &listPage{} },
 	"queue": func() any {
-		return &queuePage{Queue: queueReport{points: make([]point, 1)}}
+		return &queuePage{Queue: queueReport{}}
 	},
 	"keys": func() any { return &keysPage{Section: sections[0]} },
 	"key":  func() any { return &keyPage{} },

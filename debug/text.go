@@ -21,8 +21,8 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 }
 
 // level is the class of a time: how much it deserves attention.
-func level(s seconds) string {
-	switch d := time.Duration(s); {
+func level(d time.Duration) string {
+	switch {
 	case d >= 10*time.Minute:
 		return "bad"
 	case d >= time.Minute:
