@@ -127,8 +127,8 @@ func (t timeline) line(s source, top float64) string {
 		if !isOpen {
 			fmt.Fprintf(&line, "M%.5g,%.4g", before, down)
 		}
-		// A flat part needs only its ends.
-		if isFlat := isOpen && i+1 < len(t.points) && s.of(t.points[i-1]) == v && s.of(t.points[i+1]) == v; !isFlat {
+		isLast := i+1 == len(t.points) // A flat part needs only its ends.
+		if !isOpen || isLast || s.of(t.points[i-1]) != v || s.of(t.points[i+1]) != v {
 			fmt.Fprintf(&line, "L%.5g,%.4g", across, down)
 		}
 		isOpen = true

@@ -26,10 +26,9 @@
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
 //	&format=json              each of them as JSON (or format=html; both override the Accept header)
 //
-// Sort is one of trouble, queued, processing, waiting, oldest, longest, unfinished, unanswered (the oldest
-// change without a success), failing, given_up, errors, adds, retries and name. By trouble, queues that do
-// not reach their server come first, then red ones, then amber ones; among equals the one whose key has been
-// held or queued for longest.
+// Sort is one of trouble, queued, oldest, longest, unanswered (the oldest change without a success), failing,
+// given_up, errors and name. By trouble, queues that do not reach their server come first, then red ones,
+// then amber ones; among equals the one whose key has been held or queued for longest.
 //
 // A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose
 // texts contain it are shown. A search goes over all keys, a few hundred at a time; a million take less than

@@ -186,11 +186,11 @@ func getJSON[R any](t *testing.T, h http.Handler, query string) (answer R) {
 // The parts of the answers that tests look at.
 type (
 	list struct {
-		Registered, Matching, Page, Pages, Queued, Processing, Waiting, Failing int
-		GivenUp                                                                 int `json:"given_up"`
-		PausedGroups                                                            int `json:"paused_groups"`
-		Sort, Search                                                            string
-		Queues                                                                  []listed
+		Registered, Matching, Page, Pages, Queued, Waiting, Failing int
+		GivenUp                                                     int `json:"given_up"`
+		PausedGroups                                                int `json:"paused_groups"`
+		Sort, Search                                                string
+		Queues                                                      []listed
 	}
 	named  struct{ ID, Name string }
 	listed struct {

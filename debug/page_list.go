@@ -19,7 +19,7 @@ type listPage struct {
 	Registered int       `json:"registered"`
 	Matching   int       `json:"matching"`
 	Queued     int       `json:"queued"`
-	Processing int       `json:"processing"`
+	InWork     int       `json:"in_work"`
 	Held       int       `json:"held,omitempty"`
 	Waiting    int       `json:"waiting"`
 	Failing    int       `json:"failing"`
@@ -49,9 +49,6 @@ type listRow struct {
 	Sparks []chart `json:"-"`
 }
 
-// InWork is how many keys workers have, without those on hold.
-func (r *listPage) InWork() int { return max(0, r.Processing-r.Held) }
-
 // order is a way to sort the queues: the one with the most first, and by name where that is equal.
 type order struct {
 	Name, Title string
@@ -77,17 +74,12 @@ var orders = []order{
 		)
 	}},
 	by("queued", "most queued", func(r *reading) int { return r.stats.Queued }),
-	by("processing", "most in work", (*reading).inWork),
-	by("waiting", "most waiting", func(r *reading) int { return r.stats.Waiting }),
 	by("oldest", "oldest queued", func(r *reading) time.Duration { return r.stats.OldestQueued }),
 	by("longest", "longest in work", func(r *reading) time.Duration { return r.stats.LongestRunning }),
-	by("unfinished", "most unfinished work", func(r *reading) time.Duration { return r.stats.UnfinishedWork }),
 	by("unanswered", "oldest unanswered", func(r *reading) time.Duration { return r.workers.OldestUnanswered }),
 	by("failing", "most failing keys", (*reading).failing),
 	by("given_up", "most keys given up", (*reading).givenUp),
 	by("errors", "most errors per second", func(r *reading) float64 { return r.minute.Errors }),
-	by("adds", "most adds", func(r *reading) uint64 { return r.stats.Adds }),
-	by("retries", "most delayed adds", func(r *reading) uint64 { return r.stats.Retries }),
 	{"name", "name", func(a, b *reading) int { return 0 }},
 }
 
@@ -132,30 +124,23 @@ func (h *Handler) listPage(query url.Values) *listPage {
 		return !strings.Contains(strings.ToLower(q.entry.name), wanted)
 	})
 	r.Matching = len(all)
-	seen := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
+	counted := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
 	for _, q := range all {
 		if u := q.oldest(); u != nil && (r.Oldest == nil || u.Age > r.Oldest.Age) {
 			r.Oldest = u
 		}
 		r.Queued += q.stats.Queued
-		r.Processing += q.stats.Processing
+		r.InWork += q.inWork()
 		r.Held += q.stats.Held
 		r.Waiting += q.stats.Waiting
-		r.PausedGroups += len(q.pausedGroups)
-		failing := 0 // The pools of a queue have the same failing keys.
-		for _, p := range q.pools {
-			if !seen[p.pool] {
-				seen[p.pool] = true
-				failing = max(failing, p.stats.Failing)
-				if q.stats.Shared == nil {
-					r.GivenUp += p.stats.GivenUpKeys
-				}
-			}
-		}
-		r.Failing += failing
-		if q.stats.Shared != nil {
+		if len(q.pools) == 0 || !counted[q.pools[0].pool] {
+			r.Failing += q.failing()
 			r.GivenUp += q.givenUp()
 		}
+		for _, p := range q.pools {
+			counted[p.pool] = true
+		}
+		r.PausedGroups += len(q.pausedGroups)
 	}
 	r.pager = newPager(query, len(all), pageLen, func(page int) string { return r.hrefOf("page", page) })
 	slices.SortFunc(all, func(a, b *reading) int {
@@ -164,6 +149,8 @@ func (h *Handler) listPage(query url.Values) *listPage {
 	})
 	first := (r.Page - 1) * pageLen
 	all = all[first:min(first+pageLen, len(all))]
-	r.Queues = mapped(all, func(q *reading) listRow { return listRow{q.queueReport(), q.sparks(q.timeline(h.every))} })
+	r.Queues = mapped(all, func(q *reading) listRow {
+		return listRow{q.queueReport(), q.sparks(q.timeline(h.every))}
+	})
 	return r
 }

@@ -51,24 +51,19 @@ func TestSorting(t *testing.T) {
 	debug.Register(h, "plain", plain)
 	plain.Add(1)
 	for sort, want := range map[string]string{
-		"":           "stuck Behind busy plain sleepy idle",
-		"trouble":    "stuck Behind busy plain sleepy idle",
-		"nonsense":   "stuck Behind busy plain sleepy idle",
-		"queued":     "Behind busy plain idle sleepy stuck",
-		"processing": "busy stuck Behind idle plain sleepy",
-		"waiting":    "sleepy Behind busy idle plain stuck",
-		"oldest":     "Behind busy idle plain sleepy stuck",
-		"longest":    "stuck busy Behind idle plain sleepy",
-		"unfinished": "stuck busy Behind idle plain sleepy",
-		"adds":       "idle Behind busy plain stuck sleepy",
-		"retries":    "sleepy Behind busy idle plain stuck",
-		"name":       "Behind busy idle plain sleepy stuck",
+		"":         "stuck Behind busy plain sleepy idle",
+		"trouble":  "stuck Behind busy plain sleepy idle",
+		"nonsense": "stuck Behind busy plain sleepy idle",
+		"queued":   "Behind busy plain idle sleepy stuck",
+		"oldest":   "Behind busy idle plain sleepy stuck",
+		"longest":  "stuck busy Behind idle plain sleepy",
+		"name":     "Behind busy idle plain sleepy stuck",
 	} {
 		if got := getJSON[list](t, h, "?sort="+sort).ids(); got != want {
 			t.Errorf("by %q: %s, want %s", sort, got, want)
 		}
 	}
-	wantBody(t, get(h, "?sort=waiting"), `<option value="waiting" selected>`, ">sleepy</a>")
+	wantBody(t, get(h, "?sort=queued"), `<option value="queued" selected>`, ">Behind</a>")
 	wantBody(t, get(h, ""), ">stuck</a>",
 		`<td role="cell" class="n warn" data-label="Longest in work">2m 01s</td>`)
 }

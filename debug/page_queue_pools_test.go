@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -99,5 +102,44 @@ func TestGroupsInFull(t *testing.T) {
 		}
 		wantBody(t, get(h, "?queue=q"), "Blocked by a limit or a pause", "paused for 1m 30s more</span>",
 			`<td class="n">50</td>`)
+	})
+}
+
+// The keys that are called most stand above the lists, with their causes, once one of them takes a noticeable
+// part of all calls.
+func TestBusiestKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := newRateLimited[string](t, "q", h)
+		start(t, worker.New(q, func(context.Context, string) error { return nil },
+			worker.Options[string]{MetricsProvider: h}))
+		for n := range 90 {
+			q.Add(strconv.Itoa(n))
+		}
+		synctest.Wait()
+		if body := get(h, "?queue=q").Body.String(); strings.Contains(body, "Busiest keys") {
+			t.Error("no key is busier than others")
+		}
+		for range 30 {
+			q.AddCause("loops", workqueue.Cause{Reason: "its own status"})
+			synctest.Wait()
+		}
+		wantBody(t, get(h, "?queue=q"), `<h2 id="busiest">Busiest keys</h2>`, "<code>loops</code>",
+			"its own status", `data-label="Calls">30<`, `data-label="Of all">25%<`, "Head of the line</h2>")
+	})
+}
+
+// The time for which keys are on hold is no time in work: it has a row of its own.
+func TestTimesOnHold(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := newRateLimited[string](t, "q", h)
+		start(t, worker.New(q, func(ctx context.Context, _ string) error {
+			time.Sleep(time.Second)
+			worker.CallOf(ctx).Hold("the answer has come", time.Minute)
+			return nil
+		}, worker.Options[string]{MetricsProvider: h}))
+		q.Add("a")
+		time.Sleep(2 * time.Minute)
+		wantBody(t, get(h, "?queue=q"), "Times</h2>", "In work</th>", `data-label="Mean">1 s<`,
+			"On hold</th>", `data-label="Mean">1m<`)
 	})
 }
