@@ -40,12 +40,12 @@ type records[T comparable] struct {
 // readRecordLocked gives a call that begins what is known of its key.
 func (c *Tracked[T]) readRecordLocked() {
 	rs, key := &c.tracker.mu.records, c.result.Key
-	rec, found := rs.find(key)
+	rec := rs.find(key)
 	if rec.failing && c.handOut.Failures.Count == 0 {
 		rec.changeSince = time.Time{} // Others have dealt with it.
 	}
 	c.atOnce = max(c.atOnce, rec.atOnce)
-	c.isKnown = found || c.tracker.mu.givenUp.Find(key) != nil
+	c.isKnown = rec != record{} || c.tracker.mu.givenUp.Find(key) != nil
 	if !c.changeSince.IsZero() {
 		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // The change before has no answer yet.
 	}
@@ -113,11 +113,12 @@ func (c *Tracked[T]) slowDownLocked() {
 	}
 }
 
-func (rs *records[T]) find(key T) (rec record, found bool) {
+// find returns the record of key, which is zero without one.
+func (rs *records[T]) find(key T) (rec record) {
 	if _, e := rs.table.Lookup(key); e != nil {
-		return e.Value, true
+		rec = e.Value
 	}
-	return rec, false
+	return rec
 }
 
 // write replaces the record of key by rec, which ends at a time of the loop's clock. A rec with nothing in it
@@ -221,7 +222,7 @@ func (t *Tracker[T]) forgetIfOver(k UnansweredKey[T]) bool {
 	now, found := t.queue.SnapshotKey(k.Key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rec, _ := t.mu.records.find(k.Key)
+	rec := t.mu.records.find(k.Key)
 	if rec.changeSince != k.Since || t.findRunningLocked(k.Key) != nil {
 		return true // The key was handled meanwhile.
 	}

@@ -161,8 +161,7 @@ func addKnown[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 func addKnownHere[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rec, _ := t.mu.records.find(key)
-	s.AtOnce = rec.atOnce
+	s.AtOnce = t.mu.records.find(key).atOnce
 	if c := t.findRunningLocked(key); c != nil {
 		running := newRunningKeyLocked(c, s.Key)
 		s.Running, s.AtOnce = &running, c.atOnce
