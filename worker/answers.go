@@ -46,11 +46,11 @@ func (n Next) answers() bool { return n == NextForget || n == NextRequeue }
 
 func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }
 
-// Result is what a call of the handler has come to.
+// Result is how a call of the handler has ended.
 type Result[T comparable] struct {
 	Key T
-	// Attempt is 1 for the first call, and one more after each failure in a row. A call that fails before the
-	// delay after the last failure is over has the number of that failure.
+	// Attempt is 1, and one more for each failure in a row before this call. A call that fails before the delay
+	// after the last failure is over has the number of that failure.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time
@@ -73,11 +73,10 @@ type Result[T comparable] struct {
 // earlier failures are forgotten.
 type Requeue struct {
 	// After is when the key is due: after this time, or at once unless it is positive. (In controller-runtime a
-	// time that is not positive means never.) A key that asks for itself at once again and again is slowed down:
-	// see [Call.AtOnce].
+	// time that is not positive means never.)
 	After time.Duration
-	// Priority is the key's new priority; nil keeps its priority. Of that and the priorities of adds meanwhile
-	// the highest counts. In a queue that is no [operate.Operable] it means nothing.
+	// Priority is the key's new priority, unless an add meanwhile has a higher one; nil keeps its priority. In a
+	// queue that is no [operate.Operable] it means nothing.
 	Priority *int
 }
 
@@ -96,9 +95,9 @@ type everyError struct{ period time.Duration }
 
 // Every returns an error for a handler to return, bare or wrapped, that wants its key again once in each
 // period, at the key's own moment: for the first time within a period and a thousandth of one. The moment
-// follows from a hash of the key, on every replica and after every restart the same, so the work of many keys
-// spreads over the period. Keys that are not made of strings, integers and booleans are hashed by their text,
-// as fmt.Sprint has it. Other adds make a key come in between. Every panics if period <= 0.
+// follows from a hash of the key, the same on every replica and after every restart, so the work of many keys
+// spreads over the period. Keys that are not made of strings, integers and booleans are hashed by their text.
+// Every panics if period <= 0.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))

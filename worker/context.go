@@ -24,9 +24,9 @@ var (
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
-// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, there
-// is no attempt, priority or cause. All methods may be called from any goroutine. Over a queue on a server
-// UntilAdded may wait for that, up to a second, and so may LastAttempt after the lease was lost.
+// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, its
+// methods return zero values. They may be called from any goroutine. Over a queue on a server UntilAdded may
+// wait for that, up to a second, and so may LastAttempt after the lease was lost.
 type Call struct {
 	ctx context.Context
 	anyCall

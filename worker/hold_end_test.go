@@ -290,8 +290,8 @@ func TestHoldDuringDoneOfTheLast(t *testing.T) {
 	})
 }
 
-// A key whose lease is lost may be handed out again before its hold has ended. Then the second call is not put
-// on hold, and each call is Done.
+// A key whose lease is lost may be handed out again before its hold has ended. Then the second call is not
+// put on hold, and each call is Done.
 func TestHoldOfKeyThatIsOnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := worker.NewTracker(newQueue(), options{})

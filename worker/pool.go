@@ -17,8 +17,8 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 	return New(queue, handler, options).Run(ctx)
 }
 
-// Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may be
-// called from any goroutine; handlers and hooks must not call Run or WaitIdle.
+// Pool runs a handler in a number of workers. It is made by [New]. All methods may be called from any
+// goroutine; handlers and hooks must not call Run or WaitIdle.
 type Pool[T comparable] struct {
 	queue   workqueue.ExtendedRateLimiting[T] // tracker.queue
 	handler Handler[T]

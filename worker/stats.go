@@ -30,8 +30,8 @@ type Stats struct {
 	StartLimited bool `json:"start_limited"`
 	// Stuck is the number of running calls that were reported as stuck.
 	Stuck int `json:"stuck"`
-	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of
-	// all running calls together. Unlike the queue's numbers of that name they leave out keys on hold.
+	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of all
+	// running calls together: without keys on hold, unlike the queue's numbers of that name.
 	LongestRunning time.Duration `json:"longest_running_ns"`
 	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 
@@ -79,9 +79,8 @@ type Stats struct {
 	BusiestShare float64 `json:"busiest_share,omitempty"`
 
 	// Changes has the times from the first add of a key, or the time when it came due, until a call succeeded or
-	// asked for the key again, with the failed calls and waits in between. Keys that are given up, forgotten or
-	// removed are not in it. It is nil if the queue has no metrics or does not know when its keys were added.
-	// The buckets are those of Durations.
+	// asked for the key again. Keys that are given up, forgotten or removed are not in it. It is nil if the
+	// queue has no metrics. The buckets are those of Durations.
 	Changes *workqueue.Histogram `json:"changes"`
 	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or
 	// interrupted, or zero. Keys on hold do not count.

@@ -14,12 +14,11 @@ import (
 //	}
 //
 // A pool is wedged if all its workers have been in calls for longer than limit, while a key is queued that
-// could be handled: then the error names the key of the longest call. It is also wedged if Options.Ready has
-// not returned for longer than limit. So limit must be longer than any call that is in order.
+// could be handed out: then the error names the key of the longest call. It is also wedged if Options.Ready
+// has not returned for longer than limit. So limit must be longer than any call that is in order. Before Run,
+// in a pause of the pool, and once the pool is to end, it is not wedged.
 //
-// It is nil while a worker is free or a call ends now and then, while nothing could be handed out (keys wait
-// for their time, are on hold, or a group's limit or a pause keeps them back), before Run, in a pause of the
-// pool, and once the pool is to end. Wedged does not block. It asks the queue for its Stats, and no server.
+// Wedged does not block. It asks the queue for its Stats, and no server.
 func (p *Pool[T]) Wedged(limit time.Duration) error {
 	now := p.options.Clock.Now()
 	p.mu.Lock()
