@@ -271,9 +271,12 @@ func (c *Tracked[T]) report() {
 // endCall counts the call and ends its contexts.
 func (c *Tracked[T]) endCall() {
 	t := c.tracker
+	calls := 0
 	t.mu.Lock()
-	calls := t.countLocked(c)
-	t.removeRunningLocked(c)
+	if c.running { // Otherwise End was called before.
+		calls = t.countLocked(c)
+		t.removeRunningLocked(c)
+	}
 	t.mu.Unlock()
 	c.endContext()
 	if calls > 1 && isPowerOfTwo(calls) { // It is called often, and the page says why.
