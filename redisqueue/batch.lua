@@ -1,32 +1,39 @@
--- Executes one batch of a replica's operations, atomically and once. Ten files make one script. Errors name its lines; this prints line 123:
+-- Executes one batch of a replica's operations, atomically and once. Ten files make one script. Errors name
+-- its lines; this prints line 123:
 --
 --   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
 -- Beside functions and constants, each file has these from the files before it:
 --
---   batch       the arguments; description, keeper, freed, offset, now, nowDigits, leaseClock, isFull, doesChores; and what others change: fence,
---               dirty, repaired, meta, leaseEnds, leavesSleepers
+--   batch       the arguments; description, keeper, freed, offset, now, nowDigits, leaseClock, isFull,
+--               doesChores; and what others change: fence, dirty, repaired, meta, leaseEnds, leavesSleepers
 --   states      what the batch changes, until handout writes it; changed, unmatched and results, for reply
 --   notes       hasNotes, false while no key has any
---   handout     what was handed out, how many keys are held, whether the queue is paused, and the numbers of the start limit
+--   handout     what was handed out, how many keys are held, whether the queue is paused, and the numbers of
+--               the start limit
 --
--- An error (the user may no longer call a command, another program has written a Redis key) stops the script, and leaves the batch half done.
--- The replica sends it again until it succeeds. Then the result must be that of a batch that ran once:
---   * Adds, and what needs the key's fence, may run twice. handout.lua writes STATES, HELD and new places in an order that loses no key.
+-- An error (the user may no longer call a command, another program has written a Redis key) stops the script,
+-- and leaves the batch half done. The replica sends it again until it succeeds. Then the result must be that
+-- of a batch that ran once:
+--   * Adds, and what needs the key's fence, may run twice. handout.lua writes STATES, HELD and new places in an
+--     order that loses no key.
 --   * Hand-outs of which the replica does not know are taken back: see knownFence.
---   * What counts, or takes a key from a list, must run once: before it, raiseErrorsNow makes sure that no error can come later.
+--   * What counts, or takes a key from a list, must run once: before it, raiseErrorsNow makes sure that no
+--     error can come later.
 
--- To make a function, Lua searches all variables in use of the function around it for each name that the new one uses, but takes those of
--- an outer function, here of data.lua, at once. That saves a tenth of a call. reply.lua ends it.
+-- To make a function, Lua searches all variables in use of the function around it for each name that the new
+-- one uses, but takes those of an outer function, here of data.lua, at once. That saves a tenth of a call.
+-- reply.lua ends it.
 return (function()
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
+local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
 local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless it then sleeps: see reply.lua
 local allCounts = find(flags, 'allCounts', 1, true) -- asks for the numbers that not every reply has
 local isTool = find(flags, 'isTool', 1, true) -- takes no keys back, and forgets nothing
-local knownFence = string.match(flags, 'knownFence=(%d+)') -- after an interrupted attempt: the replica knows of the hand-outs up to it
-local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
+-- After an interrupted attempt: the replica knows of the hand-outs up to this fence.
+local knownFence = string.match(flags, 'knownFence=(%d+)')
+local isFirst, isCheck = seq == '1', seq == '0' -- A check asks whether the replica's batches would be executed.
 
 -- How much one batch does at most of the work that has piled up. The next batch goes on.
 local MAX_KEYS = 192 -- of passed delays, of dead sessions, and of old failures together
@@ -38,13 +45,14 @@ local keysLeft = MAX_KEYS -- how many keys of dead sessions and old failures rec
 -- setting returns one of the replica's settings, see Config.settings.
 local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
 
--- The fields of META that say when a token bucket is full again, of StartLimit and of Limit. Each limit that replicas have, as during a
--- rollout, has a bucket of its own, which is full at first: the old limit says nothing of the tokens of the new one.
+-- The fields of META that say when a token bucket is full again, of StartLimit and of Limit. Each limit that
+-- replicas have, as during a rollout, has a bucket of its own, which is full at first: the old limit says
+-- nothing of the tokens of the new one.
 local START_FULL_AT = 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
 local RETRY_FULL_AT = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+')
 
--- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
--- overtaken, or the server has lost batches and their hand-outs: the session is over.
+-- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that
+-- is not the next one was overtaken, or the server has lost batches and their hand-outs: the session is over.
 local lastLeaseEnds
 do
 	local last = call('HGET', BATCHES, session) or ''
@@ -68,7 +76,8 @@ local meta = {} -- its numbers
 local description, keeper, freed
 do
 	local numbers = {
-		'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls', START_FULL_AT, RETRY_FULL_AT,
+		'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls',
+		START_FULL_AT, RETRY_FULL_AT,
 	}
 	local found = call('HMGET', META, 'description', 'keeper', 'freed:' .. session, unpack(numbers))
 	description, keeper, freed = found[1], found[2], found[3]
@@ -78,7 +87,8 @@ do
 	for i, field in ipairs(numbers) do
 		local n = tonumber(found[i + 3] or 0)
 		if not (n and n >= -FOREVER and n <= FOREVER) then
-			return redis.error_reply('ERR another program has written the field ' .. field .. ' of ' .. META .. ', which must be a number')
+			return redis.error_reply('ERR another program has written the field ' .. field .. ' of ' .. META ..
+				', which must be a number')
 		end
 		meta[field] = n
 	end
@@ -93,9 +103,10 @@ do
 	offset = meta.offset + math.max(0, lastNow - now)
 	now = math.max(now, lastNow)
 
-	-- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So the lease
-	-- of one that calls in time does not end because the server's clock was set, or because the server hung or was down. If the server has lost that clock, it goes on a lease
-	-- before the last lease's end: from 0 it would reach that too late.
+	-- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every
+	-- third of a lease. So the lease of one that calls in time does not end because the server's clock was
+	-- set, or because the server hung or was down. If the server has lost that clock, it starts again
+	-- a lease before the last lease's end: from 0 it would reach that too late.
 	leaseClock = meta.leaseTime
 	if leaseClock == 0 then
 		local lastEnd = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2] or 0
@@ -108,13 +119,14 @@ local nowDigits = digits(now)
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
 local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
 
--- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key has a foreign type. Neither
--- changes while a script runs.
+-- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key
+-- has a foreign type. Neither changes while a script runs.
 local hasNoErrors = false -- true after the first call
 local function raiseErrorsNow()
 	if hasNoErrors then return end
 	hasNoErrors = true
-	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZMSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
+	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ' ..
+		'ZSCORE ZMSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
 		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
 		if not redis.acl_check_cmd(command, META) then
 			error(redis.error_reply('NOPERM the queue needs the command ' .. command))
@@ -134,12 +146,14 @@ elseif tonumber(lastLeaseEnds) <= leaseClock then
 	return 'LOST'
 end
 
--- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. Then all
--- operations but adds are executed: they take little memory, and Dones free some. To a check a full server is as good as any.
+-- A full server refuses a script's first write, unless that can only free memory; after such a write it
+-- refuses none. Then all operations but adds are executed: they take little memory, and Dones free some. To a
+-- check a full server is as good as any.
 local leaseEnds = leaseClock + lease
 local isFull
 do
-	local write = isCheck and { 'HSETNX', META, 'description', DESCRIPTION } or { 'ZADD', LEASES, whole(leaseEnds), session }
+	local write = isCheck and { 'HSETNX', META, 'description', DESCRIPTION } or
+		{ 'ZADD', LEASES, whole(leaseEnds), session }
 	local firstWrite = redis.pcall(unpack(write))
 	local refusal = type(firstWrite) == 'table' and firstWrite.err
 	isFull = refusal and find(refusal, 'OOM', 1, true)
@@ -153,7 +167,8 @@ do
 	end
 end
 
--- A batch does the chores of reclaim.lua if it has nothing else to do or must count exactly; a busy replica does them now and then.
+-- A batch does the chores of reclaim.lua if it has nothing else to do or must count exactly; a busy replica
+-- does them now and then.
 local doesChores = not isTool and (#ARGV < FIRST_OP or allCounts or seq % 8 == 1)
 
 -- The fillers must be there: they are subtracted when keys are counted.

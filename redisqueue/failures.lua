@@ -15,11 +15,13 @@ local function forgetGivenUp(key)
 	return found
 end
 
--- forgetOldGivenUp forgets the oldest of too many keys that were given up, or those that were given up too long ago.
+-- forgetOldGivenUp forgets the oldest of too many keys that were given up, or those that were given up too
+-- long ago.
 local function forgetOldGivenUp()
 	local excess = math.min(call('ZCARD', GIVEN_UP) - setting('keep'), 64)
 	local tooMany = excess > 0 and call('ZRANGE', GIVEN_UP, 0, excess - 1)
-	for _, key in ipairs(tooMany or call('ZRANGEBYSCORE', GIVEN_UP, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)) do
+	local tooOld = digits(now - setting('keepfor'))
+	for _, key in ipairs(tooMany or call('ZRANGEBYSCORE', GIVEN_UP, '-inf', tooOld, 'LIMIT', 0, 64)) do
 		forgetGivenUp(key)
 	end
 end
@@ -59,7 +61,8 @@ local function failuresOf(key)
 		return 0, 0
 	end
 	-- Another program may have written numbers that no reply can have.
-	return math.min(math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0), 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
+	local failures = math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0)
+	return math.min(failures, 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
 end
 
 -- sinceOf returns since when a key fails, nil if that is not known.
@@ -68,8 +71,8 @@ local function sinceOf(key)
 	return failing and tonumber(string.match(failing, '^%d+'))
 end
 
--- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if that is longer, the wait
--- for a token.
+-- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if
+-- that is longer, the wait for a token.
 local function backoff(failures)
 	local base, longest, jitter, rate = setting('base'), setting('max'), setting('jitter'), setting('limit')
 	local delay = math.min(base * setting('factor') ^ failures, longest)
@@ -88,15 +91,17 @@ local function backoff(failures)
 	return math.ceil(delay)
 end
 
--- fail counts a failure of a key, and lets the key come again or gives it up. It returns how many failures are counted, what is left of
--- the delay, and letters: s for the same failure, g if the key was given up. A failure before the end of the last one's delay is the same:
--- it is not counted, and the key comes at the end of that delay. The details are
+-- fail counts a failure of a key, and lets the key come again or gives it up. It returns how many failures
+-- are counted, what is left of the delay, and letters: s for the same failure, g if the key was given up. A
+-- failure before the end of the last one's delay is the same: it is not counted, and the key comes at the end
+-- of that delay. The details are
 --   atLeast  how long the key waits at least                       maxRetries  after how many it is given up, or 0
 --   retryFor  for how long it may fail before a further failure gives it up, or 0
 --   flags    t: it is given up at once; s: the replica knows that it is the same failure; or -
 --   delay    what the replica's limiter has given, or -            reason      the error
 local function fail(key, details)
-	local atLeast, maxRetries, retryFor, flags, delay, reason = string.match(details, '^(%d+) (%-?%d+) (%d+) (%S+) (%S+) (.*)$')
+	local atLeast, maxRetries, retryFor, flags, delay, reason =
+		string.match(details, '^(%d+) (%-?%d+) (%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
 	local same = left > 0 or find(flags, 's', 1, true)
 	local attempt = same and math.max(failures, 1) or failures + 1
@@ -119,9 +124,10 @@ local function fail(key, details)
 	return attempt, left, same and 's'
 end
 
--- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its second loss on, the key
--- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
--- given up. A lost lease is no failure of the key: MaxRetries does not count it.
+-- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its
+-- second loss on, the key waits before it comes again. The wait is random and grows, so that keys that were
+-- lost together come apart. In the end the key is given up. A lost lease is no failure of the key: MaxRetries
+-- does not count it.
 local function lose(holder, key, state)
 	local losses = (tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) or 0) + 1
 	local maxLosses = setting('losses')
@@ -129,10 +135,11 @@ local function lose(holder, key, state)
 	if maxLosses > 0 and losses >= maxLosses then
 		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
 		release(holder, key, state, true)
-		giveUp(key, losses, 'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
+		giveUp(key, losses,
+			'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
 	elseif losses > 1 then
-		local delay = math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) / 2 * (1 + math.random())
-		putOff(holder, key, state, math.ceil(delay))
+		local longest = math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease))
+		putOff(holder, key, state, math.ceil(longest / 2 * (1 + math.random())))
 	else
 		takeBack(holder, key, state)
 	end

@@ -1,11 +1,12 @@
 -- Hands out keys, and writes the clocks and what the batch has changed.
 
--- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those that come until then are
--- missing now.
-local fullAt, startRate, startBurst = math.max(meta[START_FULL_AT], now), setting('startrate'), setting('startburst')
+-- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those
+-- that come until then are missing now.
+local startRate, startBurst = setting('startrate'), setting('startburst')
+local fullAt = math.max(meta[START_FULL_AT], now)
 local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
 if startRate > 0 then
-	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- So fullAt is never beyond FOREVER.
+	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- fullAt is at most FOREVER
 	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
 end
 
@@ -14,7 +15,8 @@ local most = isPaused and 0 or math.min(want, allowed) -- how many keys the batc
 local handedOut, bytes = 0, 0
 local function wantsMore() return handedOut < most and bytes < MAX_BYTES end
 local newlyHeld = {} -- what enters HELD, as arguments of ZADD
-local usedNotes = {} -- fields of NOTES; they go when the states are written, so that an interrupted batch does not lose them
+-- Fields of NOTES that go when the states are written, so that an interrupted batch does not lose them.
+local usedNotes = {}
 local hasFailures = call('ZCARD', FAILURES) > 1
 
 -- read reads what the first n keys of a list may have, all at once. What no key has stays nil.
@@ -47,16 +49,20 @@ local function handOut(key, i)
 	end
 	if nextNotes then
 		causes, priority = nextNotes[2 * i - 1], toPriority(nextNotes[2 * i])
-		if causes then heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_CAUSES .. key, causes end
-		if priority ~= 0 then heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_PRIORITY .. key, whole(priority) end
+		if causes then
+			heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_CAUSES .. key, causes
+			usedNotes[#usedNotes + 1] = NEXT_CAUSES .. key
+		end
+		if priority ~= 0 then
+			heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_PRIORITY .. key, whole(priority)
+		end
 		if nextNotes[2 * i] then usedNotes[#usedNotes + 1] = NEXT_PRIORITY .. key end
-		if causes then usedNotes[#usedNotes + 1] = NEXT_CAUSES .. key end
 		causes = causes or ''
 	end
 	fence = fence + 1
 	local itsFence = digits(fence)
 	local queuedSince = states[key] -- The state of a queued key is when it was added.
-	local numbers = ' 0 0 0 0 0 0 ' -- Writing them takes as long as all else for a key, and most keys have none.
+	local numbers = ' 0 0 0 0 0 0 ' -- To format them takes long, and most keys have none.
 	if retries or atOnces or nextNotes then
 		numbers = format(' %.0f %.0f %s %d %d %d ', failures, left, atOnce, priority, #causes, #failing)
 	end
@@ -68,8 +74,8 @@ local function handOut(key, i)
 	newlyHeld[#newlyHeld + 1], newlyHeld[#newlyHeld + 2] = '0', session .. key
 end
 
--- While the line is empty and none was put back, the keys that this batch queues need not enter the line to be handed out, if all are known
--- to have no priority. (That saves up to a fifth of a batch of 64 keys.)
+-- While the line is empty and none was put back, the keys that this batch queues need not enter the line to
+-- be handed out, if all are known to have no priority. (That saves up to a fifth of a batch of 64 keys.)
 local nextNew = 1 -- of newlyQueued
 do
 	local isPlain = call('ZCARD', LINE) == 0 and not next(putBack)
@@ -104,13 +110,16 @@ end
 -- The first keys of the line are handed out.
 local passed = 0
 do
-	local head = readSome(most - handedOut, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
+	local head = readSome(most - handedOut, function(from, n)
+		return call('ZRANGE', LINE, from, from + n - 1)
+	end)
 	loadStates(head)
 	read(head, #head)
 	for i, key in ipairs(head) do
 		if not wantsMore() then break end
 		passed = passed + 1 -- It leaves the line.
-		if not states[key] then -- Another program has written the state, the server has lost it, or an interrupted batch has not written it.
+		-- Another program has written the state, or it was lost, or an interrupted batch has not written it.
+		if not states[key] then
 			setState(key, nowDigits)
 			repaired = repaired + 1
 		end
@@ -125,8 +134,8 @@ end
 callAll('HDEL', NOTES, releasedNotes)
 callAll('HSET', NOTES, heldNotes) -- after HDEL: a key that this batch has released may be handed out again
 
--- Write back. A key has entered the line before it gets the state of a queued key, and leaves the line after it has lost that state.
--- (DISCARD alone removes it before, when no error can come later.)
+-- Write back. A key has entered the line before it gets the state of a queued key, and leaves the line after
+-- it has lost that state. (DISCARD alone removes it before, when no error can come later.)
 local present, absent = {}, {}
 for key in pairs(touched) do
 	local state = states[key]
@@ -137,11 +146,11 @@ for key in pairs(touched) do
 	end
 end
 callAll('ZREM', HELD, released)
-callAll('ZADD', HELD, newlyHeld) -- after ZREM: a key that this batch has released may be handed out to the session again
+callAll('ZADD', HELD, newlyHeld) -- after ZREM: the session may get a key again that this batch has released
 local heldCount = math.max(0, call('ZCARD', HELD) - 1)
 dirty = heldCount > 0 and math.max(0, dirty) or 0
-local clocks = { 'time', nowDigits, 'leaseTime', whole(leaseClock) }
-if isTool then clocks = {} end -- The lease clock moves at most half a lease a batch, and a tool's lease is short.
+-- A tool's lease is short, and the lease clock moves at most half a lease a batch.
+local clocks = isTool and {} or { 'time', nowDigits, 'leaseTime', whole(leaseClock) }
 call('HSET', META, 'fence', whole(fence), 'dirty', dirty, unpack(clocks))
 callAll('HSET', STATES, present)
 callAll('HDEL', STATES, absent)

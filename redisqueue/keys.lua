@@ -1,4 +1,5 @@
--- What becomes of a key: it is added, now or later, and it is released when its holder has finished, or puts it back.
+-- What becomes of a key: it is added, now or later, and it is released when its holder has finished, or puts
+-- it back.
 
 local function queue(key, since)
 	setState(key, since)
@@ -6,7 +7,9 @@ local function queue(key, since)
 end
 
 -- setMark sets the state of a held key: a letter, and what follows it. An answered key stays so.
-local function setMark(key, letter, rest) setState(key, (isAnswered(states[key]) and string.upper(letter) or letter) .. rest) end
+local function setMark(key, letter, rest)
+	setState(key, (isAnswered(states[key]) and string.upper(letter) or letter) .. rest)
+end
 
 -- add queues a key or, if it is held, notes that it was added again. No priority means 0.
 local function add(key, isQuiet, priority)
@@ -30,7 +33,8 @@ local function add(key, isQuiet, priority)
 	end
 end
 
--- addAfter adds a key after a delay in microseconds. Of several delays the earliest end counts, and the highest priority.
+-- addAfter adds a key after a delay in microseconds. Of several delays the earliest end counts, and the
+-- highest priority.
 local function addAfter(key, delay, priority)
 	delay = tonumber(delay)
 	if delay <= 0 then return add(key, false, priority) end
@@ -57,7 +61,8 @@ local function release(holder, key, state, isFinished)
 	end
 end
 
--- takeBack queues a key that was not finished, before all others. It counts as queued since it was handed out.
+-- takeBack queues a key that was not finished, before all others. It counts as queued since it was handed
+-- out.
 local function takeBack(holder, key, state)
 	keepNotes(key, state)
 	release(holder, key, state)
@@ -87,8 +92,8 @@ local function keysHeldBy(holder)
 	end
 end
 
--- wake ends a session's blocking read. That session's list is not in KEYS, so a cluster that moves it may refuse LLEN; then the session
--- comes within its poll interval.
+-- wake ends a session's blocking read. That session's list is not in KEYS, so a cluster that moves it may
+-- refuse LLEN; then the session comes within its poll interval.
 local function wake(sleeper)
 	local list = sub(WAKE, 1, -1 - #session) .. sleeper
 	if redis.pcall('LLEN', list) == 0 then

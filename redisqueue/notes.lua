@@ -40,12 +40,14 @@ local function writePriorities()
 	touchedPriorities = {}
 end
 
--- A place in the line is a time of the queue's clock, less what the priority puts the key ahead. So no key starves. Keys that were put back
--- are before all others, in the order of their hand-outs: 2^53 earlier. Scores keep whole numbers exactly up to 2^53 on both sides of 0.
+-- A place in the line is a time of the queue's clock, less what the priority puts the key ahead. So no key
+-- starves. Keys that were put back are before all others, in the order of their hand-outs: 2^53 earlier.
+-- Scores keep whole numbers exactly up to 2^53 on both sides of 0.
 local function isPutBack(place) return place < -2 ^ 52 end
 
--- ahead returns how much earlier than a key without a priority one is queued: PriorityStep for each step, but at most 160 years for a million. From
--- 80 years on, where steps would not fit between the places of other keys, a step is shorter, so that a higher priority stays ahead of a lower one.
+-- ahead returns how much earlier than a key without a priority one is queued: PriorityStep for each step, but
+-- at most 160 years for a million. From 80 years on, where steps would not fit between the places of other
+-- keys, a step is shorter, so that a higher priority stays ahead of a lower one.
 local function ahead(priority)
 	local steps, longest = math.abs(priority), 80 * 31536e9
 	local time = math.floor(math.min(steps * setting('step'), longest + steps * longest / 1e6))
@@ -60,7 +62,8 @@ local function placeOf(key)
 	return priority == 0 and fence or fence - ahead(priority)
 end
 
--- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out, the higher priority counts.
+-- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out,
+-- the higher priority counts.
 local function setNextPriority(key, priority, hasEarlierAdd)
 	if not hasEarlierAdd then
 		if priority == 0 and nextPriorities[key] == nil then
@@ -80,9 +83,10 @@ local function setNextPriority(key, priority, hasEarlierAdd)
 	end
 end
 
--- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does: the last eight, and the number of others.
+-- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does: the last eight,
+-- and the number of others.
 --
---   causes   <others> ' ' <time of the first> ' ' and, for each of the last eight, <length of the cause> ' ' <cause>
+--   causes   <others> ' ' <time of the first> ' ' and, for each of the last eight, <its length> ' ' <cause>
 --   cause    <time, 16 digits> <q (quiet) or l (loud)> <what it is>
 local addCauses
 do
@@ -100,7 +104,8 @@ do
 	function addCauses(key, added)
 		local others, first, last = 0, nil, {}
 		for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', added }) do
-			local itsOthers, itsFirst, list = string.match(text, '^(%d+) (%d+) (.*)$') -- nil if another program has written it
+			-- They are nil if another program has written the text.
+			local itsOthers, itsFirst, list = string.match(text, '^(%d+) (%d+) (.*)$')
 			others = others + (itsOthers or 0)
 			first = first or itsFirst
 			for cause in causesOf(list or '') do
@@ -120,12 +125,14 @@ do
 		for i, cause in ipairs(last) do
 			last[i] = #cause .. ' ' .. cause
 		end
-		call('HSET', NOTES, NEXT_CAUSES .. key, whole(others) .. ' ' .. (first or nowDigits) .. ' ' .. table.concat(last))
+		local causes = whole(others) .. ' ' .. (first or nowDigits) .. ' ' .. table.concat(last)
+		call('HSET', NOTES, NEXT_CAUSES .. key, causes)
 		hasNotes = true
 	end
 end
 
--- keepNotes copies the notes of a hand-out that was not finished back from the HELD_ to the NEXT_ fields, and merges what is there into them.
+-- keepNotes copies the notes of a hand-out that was not finished back from the HELD_ to the NEXT_ fields, and
+-- merges what is there into them.
 local function keepNotes(key, state)
 	local causes = hasNotes and call('HGET', NOTES, HELD_CAUSES .. key)
 	if causes then

@@ -1,6 +1,6 @@
--- Executes the operations of the batch. An operation is a letter and what this table has behind it. A capital letter has an argument of 16
--- characters before the key. The reply has an answer to those with a *: unless the table says otherwise, 1 if the key was there, or 0.
--- protocol.go has the same letters.
+-- Executes the operations of the batch. An operation is a letter and what this table has behind it. A capital
+-- letter has an argument of 16 characters before the key. The reply has an answer to those with a *: unless
+-- the table says otherwise, 1 if the key was there, or 0. protocol.go has the same letters.
 
 do -- Nothing below needs these locals, of which Lua allows 200 at a time.
 local ADD = 'a' --               key
@@ -10,14 +10,14 @@ local ADD_PRIORITY = 'P' --      length of the key, key, priority, blank, delay
 local FAIL = 'F' --              length of the key, key, what fail describes    * see fail
 local FORGET = 'f' --            key
 local SUCCEED = 'g' --           key; FORGET as an answer
-local NUM_REQUEUES = 'n' --      key                                            * the failures, and what is left of the delay
+local NUM_REQUEUES = 'n' --      key                                            * failures, left of the delay
 local DONE = 'D' --              fence, key
 local HAND_BACK = 'B' --         fence, key
 local SET_AT_ONCE = 'I' --       number, key: see AT_ONCE
 local PUT_OFF = 'O' --           fence, key: HAND_BACK, but the key waits for a second
 local RELEASE = 'r' --           key, which is taken from its holder            *
 local CANNOT_DECODE = 'U' --     fence, key, which is given up
-local ADDED_AGAIN = 'W' --       fence, key                                     * 1 if the key was added, and not quietly, meanwhile
+local ADDED_AGAIN = 'W' --       fence, key                                     * 1 if added, not quietly
 local DISCARD = 'x' --           key                                            *
 local RETRY_GIVEN_UP = 't' --    key                                            *
 local FORGET_GIVEN_UP = 'y' --   key                                            *
@@ -25,8 +25,10 @@ local PAUSE = 'p' --             microseconds, 0 to resume, blank, name of the r
 local IDENTIFY = 'i' --          name of the replica
 local ENDS = 'e' --              nothing: the session is ending, and takes no more keys
 local QUIT = 'q' --              nothing: the session ends, and reclaim.lua puts its keys back
-local BY_HOLDER = 'H' --         fence, another operation: an answer of the key's holder, or with NO_FENCE an add of a held key
-local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these, unless they are BY_HOLDER; the replica sends them again.
+local BY_HOLDER = 'H' --         fence, another operation, which is an answer of the key's holder, or with
+--                               NO_FENCE an add of a held key
+-- A full server executes none of these, unless they are BY_HOLDER. The replica sends them again.
+local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- isAdd in protocol.go
 local NO_FENCE = '0000000000000000'
 
 local codes, keys, arguments, details = {}, {}, {}, {}
@@ -53,9 +55,12 @@ for i = FIRST_OP, #ARGV do
 	end
 end
 
--- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does not know their PriorityStep.
+-- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does
+-- not know their PriorityStep.
 if not isTool and call('ZCARD', DELAYS) > 1 then
-	local dueKeys = readSome(MAX_DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n) end)
+	local dueKeys = readSome(MAX_DUE, function(from, n)
+		return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n)
+	end)
 	keysLeft = keysLeft - #dueKeys
 	loadStates(dueKeys)
 	for _, key in ipairs(dueKeys) do
@@ -81,15 +86,18 @@ if knownFence then
 end
 
 -- answer appends the answer to an operation.
-local function answer(n, left, what) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' ' end
+local function answer(n, left, what)
+	results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' '
+end
 
 local survived = {} -- fields of TROUBLES: a process that has called Done has survived the key
 loadStates(keys)
--- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11 % of a batch of one key.
+-- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11
+-- % of a batch of one key.
 for i, code in ipairs(codes) do
 	local key, state = keys[i], states[keys[i]]
 	local itsFence = fences[i] or arguments[i]
-	local isItsHolder = itsFence and state and fenceOf(state) == itsFence -- Fences are unique, so the session need not be compared.
+	local isItsHolder = itsFence and state and fenceOf(state) == itsFence -- A fence is one session's.
 	if fences[i] and not isItsHolder then -- The hand-out is over.
 		if code == FAIL then answer(0, 0, 'l') end
 	elseif code == ADD then
@@ -102,7 +110,7 @@ for i, code in ipairs(codes) do
 			release(session, key, state, true)
 		else
 			unmatched = unmatched + 1
-			if not isHeldBy(session, state) then -- HELD may still have it: the server may have lost the state alone.
+			if not isHeldBy(session, state) then -- HELD may have it: the server may have lost the state alone.
 				released[#released + 1] = session .. key
 			end
 		end
@@ -112,7 +120,7 @@ for i, code in ipairs(codes) do
 		setTrouble(AT_ONCE, key, whole(arguments[i]))
 	elseif code == PUT_OFF then
 		if isItsHolder then putOff(session, key, state, 1000000) end
-	elseif code == RELEASE then -- The holder hears of it with its next batch. What it says of the key until then comes too late.
+	elseif code == RELEASE then -- The holder hears of it with its next batch. What it says until then is late.
 		raiseErrorsNow()
 		local isThere = isHeld(state)
 		if isThere then
@@ -163,7 +171,8 @@ for i, code in ipairs(codes) do
 		end
 		forgetNextNotes(key)
 		call('HDEL', TROUBLES, AT_ONCE .. key)
-		local hadLosses, hadFailures = call('HDEL', TROUBLES, LOSSES .. key) > 0, call('ZSCORE', FAILURES, key)
+		local hadLosses = call('HDEL', TROUBLES, LOSSES .. key) > 0
+		local hadFailures = call('ZSCORE', FAILURES, key)
 		forget(key)
 		answer((state or wasWaiting or hadLosses or hadFailures) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then

@@ -1,14 +1,17 @@
--- Reads a shard for people and tools, and writes nothing: EVAL_RO runs it, also for a user who may not write, and on a read-only
--- replica. data.lua stands before it. ARGV says what to read:
+-- Reads a shard for people and tools, and writes nothing: EVAL_RO runs it, also for a user who may not write,
+-- and on a read-only replica. data.lua stands before it. ARGV says what to read:
 --
 --   counts                      the numbers of all states
 --   key, the key                what is known of one key
---   page, list, from, count     up to count keys of a sorted set, in order. from is 0 at first, and then the `next` of the last reply.
---                               When other clients remove keys in between, the next page misses as many.
---   scan, list, cursor, count   about count keys of a list, in no order. The cursor is 0 at first, and then the `next` of the last
---                               reply. A scan misses no key that is in the list from its first call to its last.
+--   page, list, from, count     up to count keys of a sorted set, in order. When other clients remove keys in
+--                               between, the next page misses as many.
+--   scan, list, from, count     about count keys of a list, in no order. A scan misses no key that is in the
+--                               list from its first call to its last.
 --
--- The reply to counts is a list of names and values. All others are lists of such lists: first `next` and the offset, then one for each key.
+-- from is 0 at first, and then the `next` of the last reply.
+--
+-- The reply to counts is a list of names and values. All others are lists of such lists: first `next` and the
+-- offset, then one for each key.
 local LISTS = {
 	processing = HELD, queued = LINE, waiting = DELAYS, failing = FAILURES, givenup = GIVEN_UP, states = STATES,
 }
@@ -19,9 +22,11 @@ if what == 'counts' then
 	local time, head = call('TIME'), call('ZRANGE', LINE, 0, 0)[1]
 	local now = math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)
 	return {
-		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
+		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD),
+		'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
 		'givenUp', call('ZCARD', GIVEN_UP), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3],
-		'offset', meta[4], 'pausedBy', meta[6], 'limited', now < (tonumber(meta[7]) or 0) and 1 or 0, 'head', head and call('HGET', STATES, head) or false,
+		'offset', meta[4], 'pausedBy', meta[6], 'limited', now < (tonumber(meta[7]) or 0) and 1 or 0,
+		'head', head and call('HGET', STATES, head) or false,
 		'now', whole(now),
 	}
 end
@@ -36,7 +41,9 @@ if what == 'scan' then
 elseif what == 'page' then
 	local newestFirst = list == 'failing' or list == 'givenup'
 	local command, isEnd = newestFirst and 'ZREVRANGE' or 'ZRANGE', false
-	members, isEnd = readSome(count, function(offset, n) return call(command, LISTS[list], from + offset, from + offset + n - 1) end)
+	members, isEnd = readSome(count, function(offset, n)
+		return call(command, LISTS[list], from + offset, from + offset + n - 1)
+	end)
 	nextFrom = isEnd and '' or whole(from + #members)
 end
 local keys = what == 'key' and { ARGV[2] } or {}
@@ -46,7 +53,8 @@ for _, member in ipairs(members) do
 	end
 end
 
-local reply = { { 'next', nextFrom, 'offset', call('HGET', META, 'offset') } } -- The queue's clock is ahead of the server's by offset.
+-- The queue's clock is ahead of the server's by offset.
+local reply = { { 'next', nextFrom, 'offset', call('HGET', META, 'offset') } }
 if #keys > 0 then
 	local states, failures = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys))
 	local dues, given = call('ZMSCORE', DELAYS, unpack(keys)), call('ZMSCORE', GIVEN_UP, unpack(keys))
@@ -58,7 +66,8 @@ if #keys > 0 then
 		local causes = (hasHolder and HELD_CAUSES or NEXT_CAUSES) .. key
 		reply[#reply + 1] = {
 			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', troubles[1],
-			'losses', troubles[2], 'failing', troubles[3], 'holder', hasHolder and call('HGET', META, 'name:' .. holderOf(state)),
+			'losses', troubles[2], 'failing', troubles[3],
+			'holder', hasHolder and call('HGET', META, 'name:' .. holderOf(state)),
 			'priority', call('HGET', NOTES, priority), 'causes', isSingle and call('HGET', NOTES, causes),
 		}
 	end

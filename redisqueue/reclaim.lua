@@ -1,10 +1,12 @@
 -- Takes keys back from dead sessions, and forgets what is old. None of this is urgent: see doesChores.
 
 if doesChores then
-	-- A session that holds keys has a lease. Check the next session in HELD, behind the place leaseChecked, and restore a lost lease from its
-	-- last batch. This is first because HELD still has the keys of the sessions that end below.
+	-- A session that holds keys has a lease. Check the next session in HELD, behind the place leaseChecked,
+	-- and restore a lost lease from its last batch. This is first because HELD still has the keys of the
+	-- sessions that end below.
 	local leaseChecked = call('HGET', META, 'leaseChecked') or ''
-	local member = call('ZRANGEBYLEX', HELD, leaseChecked > FILLER and '[' .. leaseChecked or '(' .. FILLER, '+', 'LIMIT', 0, 1)[1]
+	local from = leaseChecked > FILLER and '[' .. leaseChecked or '(' .. FILLER
+	local member = call('ZRANGEBYLEX', HELD, from, '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
 	if holder and not call('ZSCORE', LEASES, holder) then
 		local ends = tonumber(string.match(call('HGET', BATCHES, holder) or '', '^%d+ (%-?%d+)') or 0)
@@ -13,7 +15,8 @@ if doesChores then
 	end
 	call('HSET', META, 'leaseChecked', holder and behind(holder) or '') -- '' begins again
 
-	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
+	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because
+	-- its replica may send that again.
 	for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do
 		raiseErrorsNow() -- Lost leases are counted.
 		local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0 or call('HGET', META, 'ends:' .. dead)
@@ -58,7 +61,9 @@ if doesChores then
 	callAll('ZREM', GONE, gone)
 	callAll('HDEL', BATCHES, gone)
 	local expired = whole(now - setting('forget'))
-	local failed = readSome(keysLeft, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', expired, 'LIMIT', from, n) end)
+	local failed = readSome(keysLeft, function(from, n)
+		return call('ZRANGEBYSCORE', RETRIES, '-inf', expired, 'LIMIT', from, n)
+	end)
 	loadStates(failed)
 	for _, key in ipairs(failed) do
 		if isHeld(states[key]) then -- It keeps its count: its call may fail again.

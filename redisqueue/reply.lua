@@ -1,12 +1,13 @@
--- 1. Repair. A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part
--- of the data has left keys without their place: a scan finds them in steps.
+-- 1. Repair. A key with a state is either in the line or in HELD, as the numbers show. If they do not, an
+-- interrupted batch or a lost part of the data has left keys without their place: a scan finds them in steps.
 local queued = call('ZCARD', LINE)
 if call('HLEN', STATES) - 1 ~= heldCount + queued then
-	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
+	local cursor = string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0'
+	local step = call('HSCAN', STATES, cursor, 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
 		local key, state = step[2][i], step[2][i + 1]
-		if isHeld(state) and makesSense(state) then -- The worker may be alive: when its lease ends, the key comes again.
+		if isHeld(state) and makesSense(state) then -- Its worker may be alive, or the lease ends.
 			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
 		elseif key ~= FILLER then
 			repaired = repaired + call('ZADD', LINE, 'NX', whole(placeOf(key)), key)
@@ -15,8 +16,8 @@ if call('HLEN', STATES) - 1 ~= heldCount + queued then
 	heldCount, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
 end
 
--- 2. Sleepers. A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few
--- sleepers, at most one per queued key; these wake further ones.
+-- 2. Sleepers. A session that gets fewer keys than it wants sleeps, if none are left or none may be handed
+-- out. A batch wakes a few sleepers, at most one per queued key; these wake further ones.
 local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The start limit holds keys back.
 local hasMore = queued > 0 and not isPaused and not isLimited -- keys that a session could get now
 if handedOut < want and not hasMore then
@@ -30,9 +31,10 @@ if hasMore then
 	end
 end
 
--- 3. Keeper. Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are there: a session must call
--- then, at callAt. If all did, each due key would cost a call of each replica, so one sleeper does, the keeper: this session if it sleeps;
--- else the present one, if it sleeps and calls by then; else any sleeper, which is woken, because its next reply says when to call.
+-- 3. Keeper. Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are
+-- there: a session must call then, at callAt. If all did, each due key would cost a call of each replica, so
+-- one sleeper does, the keeper: this session if it sleeps; else the present one, if it sleeps and calls by
+-- then; else any sleeper, which is woken, because its next reply says when to call.
 local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
 local callAt = FOREVER
 if waiting > 0 then
@@ -40,7 +42,7 @@ if waiting > 0 then
 end
 if queued > 0 and isPaused then
 	callAt = math.min(callAt, meta.pausedUntil)
-elseif isLimited then -- A call for each token would be too many: it waits until ten milliseconds' worth are there.
+elseif isLimited then -- Not a call for each token, but for those of ten milliseconds.
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
 	local tokensAt = math.ceil(fullAt - (startBurst - tokens) * tokenTime)
 	callAt = math.min(callAt, math.max(now + 1, tokensAt))
@@ -63,7 +65,8 @@ local allRepaired = meta.repaired + repaired
 local limited = isLimited and whole(math.min(math.ceil(fullAt), FOREVER)) + 0 or 0
 if isTool then limited = meta.limited end -- It does not know the start limit.
 if not description or offset ~= meta.offset or repaired > 0 or limited ~= meta.limited then
-	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired, 'limited', whole(limited))
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired,
+		'limited', whole(limited))
 end
 
 -- These cost time, so they are read only for a batch that asks for them.

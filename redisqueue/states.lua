@@ -1,5 +1,6 @@
--- What a batch changes in STATES, what leaves HELD, which keys enter LINE, and which leave DELAYS because their time has come is in these
--- variables until handout.lua writes it, with what enters HELD. All else that becomes of keys is written at once.
+-- What a batch changes in STATES, what leaves HELD, which keys enter LINE, and which leave DELAYS because
+-- their time has come is in these variables until handout.lua writes it, with what enters HELD. All else that
+-- becomes of keys is written at once.
 
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
 local touched = {} -- set of the keys whose states are written back: this batch has set or removed them
@@ -8,7 +9,8 @@ local releasedNotes = {} -- fields of NOTES: those of the hand-outs that are ove
 local newlyQueued = {} -- keys that become queued
 local putBack = {} -- set of those of them that come before all others: they were handed out, and not finished
 local due = {} -- set of the keys whose delays have passed
-local changed, unmatched = 0, 0 -- how often an add queued a key, or was its first since the hand-out; how many Dones came too late
+local changed = 0 -- how often an add queued a key, or was its first since the hand-out
+local unmatched = 0 -- how many Dones came too late
 local results = {} -- what follows the numbers in the reply
 
 -- makesSense reports whether the queue itself has written a state.
@@ -23,15 +25,16 @@ local function setState(key, state)
 	touched[key] = true
 end
 
--- callAll calls a command with all values of a list, a thousand at a time: Lua cannot unpack more than about 8000.
+-- callAll calls a command with all values of a list, a thousand at a time: Lua cannot unpack more than about
+-- 8000.
 local function callAll(command, key, list)
 	for first = 1, #list, 1000 do
 		call(command, key, unpack(list, first, math.min(first + 999, #list)))
 	end
 end
 
--- loadStates reads the states of keys. A state that another program has written counts as absent: when the key is found in the line, or by
--- the scan of reply.lua, it is queued.
+-- loadStates reads the states of keys. A state that another program has written counts as absent: when the
+-- key is found in the line, or by the scan of reply.lua, it is queued.
 local function loadStates(keys)
 	local missing = {}
 	for _, key in ipairs(keys) do
@@ -41,7 +44,8 @@ local function loadStates(keys)
 		end
 	end
 	for first = 1, #missing, 1000 do
-		for i, state in ipairs(call('HMGET', STATES, unpack(missing, first, math.min(first + 999, #missing)))) do
+		local found = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, #missing)))
+		for i, state in ipairs(found) do
 			states[missing[first + i - 1]] = state and makesSense(state) and state
 		end
 	end

@@ -1,21 +1,25 @@
--- The data of a shard, and how scripts read them: the first part of the script of batch.lua and of that of read.lua.
+-- The data of a shard, and how scripts read them: the first part of the script of batch.lua and of that of
+-- read.lua.
 --
--- STATES keeps the state of a key (of the queue, not of Redis) as a string. A key that waits is in DELAYS, whatever its state:
+-- STATES keeps the state of a key (of the queue, not of Redis) as a string. A key that waits is in DELAYS,
+-- whatever its state:
 --
 --   absent              queued    <added>                           16 characters
 --   processing          p<session><fence>                           28
---   processing+dirty    d<session><fence><added>                    44; e in place of d while all adds since the hand-out were quiet
+--   processing+dirty    d<session><fence><added>                    44; e while all adds since were quiet
 --                        2        13     29                         where each part begins
 --
--- P, D and E are p, d and e of a hand-out that its worker has answered, so that only its Done is missing. If that does not come, the key is
--- released as by Done when the lease ends: the answer says when it comes again.
+-- P, D and E are p, d and e of a hand-out that its worker has answered, so that only its Done is missing. If
+-- that does not come, the key is released as by Done when the lease ends: the answer says when it comes
+-- again.
 --
--- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is a little more than its time, so
--- that no two are equal. A <session> has 11 characters: it is one life of one replica, which holds keys while its lease
--- lives.
+-- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is
+-- a little more than its time, so that no two are equal. A <session> has 11 characters: it is one life of one
+-- replica, which holds keys while its lease lives.
 --
--- docs/replicas.md says what becomes of a shard that has lost a part of its data. All KEYS share a hash tag, and all that must not be lost
--- is in them, so that a cluster refuses a script (TRYAGAIN) while only some of them have moved to another node.
+-- docs/replicas.md says what becomes of a shard that has lost a part of its data. All KEYS share a hash tag,
+-- and all that must not be lost is in them, so that a cluster refuses a script (TRYAGAIN) while only some of
+-- them have moved to another node.
 
 local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
 	SLEEPERS, BATCHES, GONE, GIVEN_UP, TROUBLES, NOTES, WAKE = unpack(KEYS)
@@ -25,21 +29,23 @@ local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
 --   LEASES    sorted set: session -> when its lease ends on the lease clock, -1 if it has quit
 --   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
 --   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
---   BATCHES   hash: session -> of its last batch the seq, when the lease ends that it has renewed, and the reply
+--   BATCHES   hash: session -> its last batch: the seq, when the lease ends that it has renewed, the reply
 --   GONE      sorted set: session that has ended -> when its last batch is forgotten, on the lease clock
 --   GIVEN_UP  sorted set: key that was given up -> when
 --   TROUBLES  hash, NOTES  hash: the fields below, with the key behind each letter
 -- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
 
--- Of TROUBLES: why a key was given up; how many leases in a row a key has lost; since when a key fails, and its latest error; how many of its
--- calls in a row were interrupted and handed back, or left behind by a session that was ending.
+-- Of TROUBLES: why a key was given up; how many leases in a row a key has lost; since when a key fails, and
+-- its latest error; how many of its calls in a row were interrupted and handed back, or left behind by a
+-- session that was ending.
 local REASON, LOSSES, FAILING, AT_ONCE = 'r', 'l', 'f', 'i'
--- Of NOTES: causes and priority of the key's next hand-out, of the one that is held, and the priority with which it waits. No causes and
--- priority 0 have no field.
+-- Of NOTES: causes and priority of the key's next hand-out, of the one that is held, and the priority with
+-- which it waits. No causes and priority 0 have no field.
 local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
 
--- A long entry in STATES, HELD, DELAYS, FAILURES and RETRIES, which is not counted. Redis keeps small hashes and sorted sets as lists,
--- and scans those at each look-up, unless an entry is long. (Without it batches of 64 keys take up to a third longer.)
+-- A long entry in STATES, HELD, DELAYS, FAILURES and RETRIES, which is not counted. Redis keeps small hashes
+-- and sorted sets as lists, and scans those at each look-up, unless an entry is long. (Without it batches of
+-- 64 keys take up to a third longer.)
 local FILLER = string.rep('\0', 80)
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
@@ -52,15 +58,15 @@ local function isQueued(state) return state and #state == 16 end
 local function isClean(state) return state and #state == 28 end -- processing, and not added since
 local function isDirty(state) return state and #state == 44 end -- processing, and added since
 local function isHeld(state) return isClean(state) or isDirty(state) end
-local function isLoud(state) return string.lower(sub(state, 1, 1)) == 'd' end -- not all adds since the hand-out were quiet
+local function isLoud(state) return string.lower(sub(state, 1, 1)) == 'd' end -- has an add that was not quiet
 local function isAnswered(state) return find(state, '^%u') end
 local function holderOf(state) return sub(state, 2, 12) end
 local function fenceOf(state) return sub(state, 13, 28) end
 local function addedOf(state) return sub(state, 29) end -- of a dirty key
 local function isHeldBy(holder, state) return isHeld(state) and holderOf(state) == holder end
 
--- readSome returns up to limit keys from page(offset, count), fewer if they are long, and true if these are surely all. Redis walks through a long
--- list to each offset, so there are few pages.
+-- readSome returns up to limit keys from page(offset, count), fewer if they are long, and true if these are
+-- surely all. Redis walks through a long list to each offset, so there are few pages.
 local MAX_BYTES = 65536 -- how much is read or handed out at a time
 local function readSome(limit, page)
 	local keys, bytes, count = {}, 0, math.min(2, limit)
@@ -76,35 +82,42 @@ local function readSome(limit, page)
 	end
 	return keys, false
 end
--- Executes one batch of a replica's operations, atomically and once. Ten files make one script. Errors name its lines; this prints line 123:
+-- Executes one batch of a replica's operations, atomically and once. Ten files make one script. Errors name
+-- its lines; this prints line 123:
 --
 --   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
 -- Beside functions and constants, each file has these from the files before it:
 --
---   batch       the arguments; description, keeper, freed, offset, now, nowDigits, leaseClock, isFull, doesChores; and what others change: fence,
---               dirty, repaired, meta, leaseEnds, leavesSleepers
+--   batch       the arguments; description, keeper, freed, offset, now, nowDigits, leaseClock, isFull,
+--               doesChores; and what others change: fence, dirty, repaired, meta, leaseEnds, leavesSleepers
 --   states      what the batch changes, until handout writes it; changed, unmatched and results, for reply
 --   notes       hasNotes, false while no key has any
---   handout     what was handed out, how many keys are held, whether the queue is paused, and the numbers of the start limit
+--   handout     what was handed out, how many keys are held, whether the queue is paused, and the numbers of
+--               the start limit
 --
--- An error (the user may no longer call a command, another program has written a Redis key) stops the script, and leaves the batch half done.
--- The replica sends it again until it succeeds. Then the result must be that of a batch that ran once:
---   * Adds, and what needs the key's fence, may run twice. handout.lua writes STATES, HELD and new places in an order that loses no key.
+-- An error (the user may no longer call a command, another program has written a Redis key) stops the script,
+-- and leaves the batch half done. The replica sends it again until it succeeds. Then the result must be that
+-- of a batch that ran once:
+--   * Adds, and what needs the key's fence, may run twice. handout.lua writes STATES, HELD and new places in an
+--     order that loses no key.
 --   * Hand-outs of which the replica does not know are taken back: see knownFence.
---   * What counts, or takes a key from a list, must run once: before it, raiseErrorsNow makes sure that no error can come later.
+--   * What counts, or takes a key from a list, must run once: before it, raiseErrorsNow makes sure that no
+--     error can come later.
 
--- To make a function, Lua searches all variables in use of the function around it for each name that the new one uses, but takes those of
--- an outer function, here of data.lua, at once. That saves a tenth of a call. reply.lua ends it.
+-- To make a function, Lua searches all variables in use of the function around it for each name that the new
+-- one uses, but takes those of an outer function, here of data.lua, at once. That saves a tenth of a call.
+-- reply.lua ends it.
 return (function()
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
+local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
 local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless it then sleeps: see reply.lua
 local allCounts = find(flags, 'allCounts', 1, true) -- asks for the numbers that not every reply has
 local isTool = find(flags, 'isTool', 1, true) -- takes no keys back, and forgets nothing
-local knownFence = string.match(flags, 'knownFence=(%d+)') -- after an interrupted attempt: the replica knows of the hand-outs up to it
-local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
+-- After an interrupted attempt: the replica knows of the hand-outs up to this fence.
+local knownFence = string.match(flags, 'knownFence=(%d+)')
+local isFirst, isCheck = seq == '1', seq == '0' -- A check asks whether the replica's batches would be executed.
 
 -- How much one batch does at most of the work that has piled up. The next batch goes on.
 local MAX_KEYS = 192 -- of passed delays, of dead sessions, and of old failures together
@@ -116,13 +129,14 @@ local keysLeft = MAX_KEYS -- how many keys of dead sessions and old failures rec
 -- setting returns one of the replica's settings, see Config.settings.
 local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
 
--- The fields of META that say when a token bucket is full again, of StartLimit and of Limit. Each limit that replicas have, as during a
--- rollout, has a bucket of its own, which is full at first: the old limit says nothing of the tokens of the new one.
+-- The fields of META that say when a token bucket is full again, of StartLimit and of Limit. Each limit that
+-- replicas have, as during a rollout, has a bucket of its own, which is full at first: the old limit says
+-- nothing of the tokens of the new one.
 local START_FULL_AT = 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
 local RETRY_FULL_AT = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+')
 
--- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
--- overtaken, or the server has lost batches and their hand-outs: the session is over.
+-- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that
+-- is not the next one was overtaken, or the server has lost batches and their hand-outs: the session is over.
 local lastLeaseEnds
 do
 	local last = call('HGET', BATCHES, session) or ''
@@ -146,7 +160,8 @@ local meta = {} -- its numbers
 local description, keeper, freed
 do
 	local numbers = {
-		'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls', START_FULL_AT, RETRY_FULL_AT,
+		'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls',
+		START_FULL_AT, RETRY_FULL_AT,
 	}
 	local found = call('HMGET', META, 'description', 'keeper', 'freed:' .. session, unpack(numbers))
 	description, keeper, freed = found[1], found[2], found[3]
@@ -156,7 +171,8 @@ do
 	for i, field in ipairs(numbers) do
 		local n = tonumber(found[i + 3] or 0)
 		if not (n and n >= -FOREVER and n <= FOREVER) then
-			return redis.error_reply('ERR another program has written the field ' .. field .. ' of ' .. META .. ', which must be a number')
+			return redis.error_reply('ERR another program has written the field ' .. field .. ' of ' .. META ..
+				', which must be a number')
 		end
 		meta[field] = n
 	end
@@ -171,9 +187,10 @@ do
 	offset = meta.offset + math.max(0, lastNow - now)
 	now = math.max(now, lastNow)
 
-	-- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So the lease
-	-- of one that calls in time does not end because the server's clock was set, or because the server hung or was down. If the server has lost that clock, it goes on a lease
-	-- before the last lease's end: from 0 it would reach that too late.
+	-- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every
+	-- third of a lease. So the lease of one that calls in time does not end because the server's clock was
+	-- set, or because the server hung or was down. If the server has lost that clock, it starts again
+	-- a lease before the last lease's end: from 0 it would reach that too late.
 	leaseClock = meta.leaseTime
 	if leaseClock == 0 then
 		local lastEnd = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2] or 0
@@ -186,13 +203,14 @@ local nowDigits = digits(now)
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
 local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
 
--- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key has a foreign type. Neither
--- changes while a script runs.
+-- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key
+-- has a foreign type. Neither changes while a script runs.
 local hasNoErrors = false -- true after the first call
 local function raiseErrorsNow()
 	if hasNoErrors then return end
 	hasNoErrors = true
-	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZMSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
+	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ' ..
+		'ZSCORE ZMSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
 		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
 		if not redis.acl_check_cmd(command, META) then
 			error(redis.error_reply('NOPERM the queue needs the command ' .. command))
@@ -212,12 +230,14 @@ elseif tonumber(lastLeaseEnds) <= leaseClock then
 	return 'LOST'
 end
 
--- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. Then all
--- operations but adds are executed: they take little memory, and Dones free some. To a check a full server is as good as any.
+-- A full server refuses a script's first write, unless that can only free memory; after such a write it
+-- refuses none. Then all operations but adds are executed: they take little memory, and Dones free some. To a
+-- check a full server is as good as any.
 local leaseEnds = leaseClock + lease
 local isFull
 do
-	local write = isCheck and { 'HSETNX', META, 'description', DESCRIPTION } or { 'ZADD', LEASES, whole(leaseEnds), session }
+	local write = isCheck and { 'HSETNX', META, 'description', DESCRIPTION } or
+		{ 'ZADD', LEASES, whole(leaseEnds), session }
 	local firstWrite = redis.pcall(unpack(write))
 	local refusal = type(firstWrite) == 'table' and firstWrite.err
 	isFull = refusal and find(refusal, 'OOM', 1, true)
@@ -231,7 +251,8 @@ do
 	end
 end
 
--- A batch does the chores of reclaim.lua if it has nothing else to do or must count exactly; a busy replica does them now and then.
+-- A batch does the chores of reclaim.lua if it has nothing else to do or must count exactly; a busy replica
+-- does them now and then.
 local doesChores = not isTool and (#ARGV < FIRST_OP or allCounts or seq % 8 == 1)
 
 -- The fillers must be there: they are subtracted when keys are counted.
@@ -242,8 +263,9 @@ if isFirst or doesChores then
 	end
 	repaired = meta.time > 0 and missing or 0
 end
--- What a batch changes in STATES, what leaves HELD, which keys enter LINE, and which leave DELAYS because their time has come is in these
--- variables until handout.lua writes it, with what enters HELD. All else that becomes of keys is written at once.
+-- What a batch changes in STATES, what leaves HELD, which keys enter LINE, and which leave DELAYS because
+-- their time has come is in these variables until handout.lua writes it, with what enters HELD. All else that
+-- becomes of keys is written at once.
 
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
 local touched = {} -- set of the keys whose states are written back: this batch has set or removed them
@@ -252,7 +274,8 @@ local releasedNotes = {} -- fields of NOTES: those of the hand-outs that are ove
 local newlyQueued = {} -- keys that become queued
 local putBack = {} -- set of those of them that come before all others: they were handed out, and not finished
 local due = {} -- set of the keys whose delays have passed
-local changed, unmatched = 0, 0 -- how often an add queued a key, or was its first since the hand-out; how many Dones came too late
+local changed = 0 -- how often an add queued a key, or was its first since the hand-out
+local unmatched = 0 -- how many Dones came too late
 local results = {} -- what follows the numbers in the reply
 
 -- makesSense reports whether the queue itself has written a state.
@@ -267,15 +290,16 @@ local function setState(key, state)
 	touched[key] = true
 end
 
--- callAll calls a command with all values of a list, a thousand at a time: Lua cannot unpack more than about 8000.
+-- callAll calls a command with all values of a list, a thousand at a time: Lua cannot unpack more than about
+-- 8000.
 local function callAll(command, key, list)
 	for first = 1, #list, 1000 do
 		call(command, key, unpack(list, first, math.min(first + 999, #list)))
 	end
 end
 
--- loadStates reads the states of keys. A state that another program has written counts as absent: when the key is found in the line, or by
--- the scan of reply.lua, it is queued.
+-- loadStates reads the states of keys. A state that another program has written counts as absent: when the
+-- key is found in the line, or by the scan of reply.lua, it is queued.
 local function loadStates(keys)
 	local missing = {}
 	for _, key in ipairs(keys) do
@@ -285,7 +309,8 @@ local function loadStates(keys)
 		end
 	end
 	for first = 1, #missing, 1000 do
-		for i, state in ipairs(call('HMGET', STATES, unpack(missing, first, math.min(first + 999, #missing)))) do
+		local found = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, #missing)))
+		for i, state in ipairs(found) do
 			states[missing[first + i - 1]] = state and makesSense(state) and state
 		end
 	end
@@ -332,12 +357,14 @@ local function writePriorities()
 	touchedPriorities = {}
 end
 
--- A place in the line is a time of the queue's clock, less what the priority puts the key ahead. So no key starves. Keys that were put back
--- are before all others, in the order of their hand-outs: 2^53 earlier. Scores keep whole numbers exactly up to 2^53 on both sides of 0.
+-- A place in the line is a time of the queue's clock, less what the priority puts the key ahead. So no key
+-- starves. Keys that were put back are before all others, in the order of their hand-outs: 2^53 earlier.
+-- Scores keep whole numbers exactly up to 2^53 on both sides of 0.
 local function isPutBack(place) return place < -2 ^ 52 end
 
--- ahead returns how much earlier than a key without a priority one is queued: PriorityStep for each step, but at most 160 years for a million. From
--- 80 years on, where steps would not fit between the places of other keys, a step is shorter, so that a higher priority stays ahead of a lower one.
+-- ahead returns how much earlier than a key without a priority one is queued: PriorityStep for each step, but
+-- at most 160 years for a million. From 80 years on, where steps would not fit between the places of other
+-- keys, a step is shorter, so that a higher priority stays ahead of a lower one.
 local function ahead(priority)
 	local steps, longest = math.abs(priority), 80 * 31536e9
 	local time = math.floor(math.min(steps * setting('step'), longest + steps * longest / 1e6))
@@ -352,7 +379,8 @@ local function placeOf(key)
 	return priority == 0 and fence or fence - ahead(priority)
 end
 
--- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out, the higher priority counts.
+-- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out,
+-- the higher priority counts.
 local function setNextPriority(key, priority, hasEarlierAdd)
 	if not hasEarlierAdd then
 		if priority == 0 and nextPriorities[key] == nil then
@@ -372,9 +400,10 @@ local function setNextPriority(key, priority, hasEarlierAdd)
 	end
 end
 
--- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does: the last eight, and the number of others.
+-- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does: the last eight,
+-- and the number of others.
 --
---   causes   <others> ' ' <time of the first> ' ' and, for each of the last eight, <length of the cause> ' ' <cause>
+--   causes   <others> ' ' <time of the first> ' ' and, for each of the last eight, <its length> ' ' <cause>
 --   cause    <time, 16 digits> <q (quiet) or l (loud)> <what it is>
 local addCauses
 do
@@ -392,7 +421,8 @@ do
 	function addCauses(key, added)
 		local others, first, last = 0, nil, {}
 		for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', added }) do
-			local itsOthers, itsFirst, list = string.match(text, '^(%d+) (%d+) (.*)$') -- nil if another program has written it
+			-- They are nil if another program has written the text.
+			local itsOthers, itsFirst, list = string.match(text, '^(%d+) (%d+) (.*)$')
 			others = others + (itsOthers or 0)
 			first = first or itsFirst
 			for cause in causesOf(list or '') do
@@ -412,12 +442,14 @@ do
 		for i, cause in ipairs(last) do
 			last[i] = #cause .. ' ' .. cause
 		end
-		call('HSET', NOTES, NEXT_CAUSES .. key, whole(others) .. ' ' .. (first or nowDigits) .. ' ' .. table.concat(last))
+		local causes = whole(others) .. ' ' .. (first or nowDigits) .. ' ' .. table.concat(last)
+		call('HSET', NOTES, NEXT_CAUSES .. key, causes)
 		hasNotes = true
 	end
 end
 
--- keepNotes copies the notes of a hand-out that was not finished back from the HELD_ to the NEXT_ fields, and merges what is there into them.
+-- keepNotes copies the notes of a hand-out that was not finished back from the HELD_ to the NEXT_ fields, and
+-- merges what is there into them.
 local function keepNotes(key, state)
 	local causes = hasNotes and call('HGET', NOTES, HELD_CAUSES .. key)
 	if causes then
@@ -436,7 +468,8 @@ local function forgetNextNotes(key)
 	call('HDEL', NOTES, NEXT_CAUSES .. key)
 	setPriority(NEXT_PRIORITY, key, 0)
 end
--- What becomes of a key: it is added, now or later, and it is released when its holder has finished, or puts it back.
+-- What becomes of a key: it is added, now or later, and it is released when its holder has finished, or puts
+-- it back.
 
 local function queue(key, since)
 	setState(key, since)
@@ -444,7 +477,9 @@ local function queue(key, since)
 end
 
 -- setMark sets the state of a held key: a letter, and what follows it. An answered key stays so.
-local function setMark(key, letter, rest) setState(key, (isAnswered(states[key]) and string.upper(letter) or letter) .. rest) end
+local function setMark(key, letter, rest)
+	setState(key, (isAnswered(states[key]) and string.upper(letter) or letter) .. rest)
+end
 
 -- add queues a key or, if it is held, notes that it was added again. No priority means 0.
 local function add(key, isQuiet, priority)
@@ -468,7 +503,8 @@ local function add(key, isQuiet, priority)
 	end
 end
 
--- addAfter adds a key after a delay in microseconds. Of several delays the earliest end counts, and the highest priority.
+-- addAfter adds a key after a delay in microseconds. Of several delays the earliest end counts, and the
+-- highest priority.
 local function addAfter(key, delay, priority)
 	delay = tonumber(delay)
 	if delay <= 0 then return add(key, false, priority) end
@@ -495,7 +531,8 @@ local function release(holder, key, state, isFinished)
 	end
 end
 
--- takeBack queues a key that was not finished, before all others. It counts as queued since it was handed out.
+-- takeBack queues a key that was not finished, before all others. It counts as queued since it was handed
+-- out.
 local function takeBack(holder, key, state)
 	keepNotes(key, state)
 	release(holder, key, state)
@@ -525,8 +562,8 @@ local function keysHeldBy(holder)
 	end
 end
 
--- wake ends a session's blocking read. That session's list is not in KEYS, so a cluster that moves it may refuse LLEN; then the session
--- comes within its poll interval.
+-- wake ends a session's blocking read. That session's list is not in KEYS, so a cluster that moves it may
+-- refuse LLEN; then the session comes within its poll interval.
 local function wake(sleeper)
 	local list = sub(WAKE, 1, -1 - #session) .. sleeper
 	if redis.pcall('LLEN', list) == 0 then
@@ -551,11 +588,13 @@ local function forgetGivenUp(key)
 	return found
 end
 
--- forgetOldGivenUp forgets the oldest of too many keys that were given up, or those that were given up too long ago.
+-- forgetOldGivenUp forgets the oldest of too many keys that were given up, or those that were given up too
+-- long ago.
 local function forgetOldGivenUp()
 	local excess = math.min(call('ZCARD', GIVEN_UP) - setting('keep'), 64)
 	local tooMany = excess > 0 and call('ZRANGE', GIVEN_UP, 0, excess - 1)
-	for _, key in ipairs(tooMany or call('ZRANGEBYSCORE', GIVEN_UP, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)) do
+	local tooOld = digits(now - setting('keepfor'))
+	for _, key in ipairs(tooMany or call('ZRANGEBYSCORE', GIVEN_UP, '-inf', tooOld, 'LIMIT', 0, 64)) do
 		forgetGivenUp(key)
 	end
 end
@@ -595,7 +634,8 @@ local function failuresOf(key)
 		return 0, 0
 	end
 	-- Another program may have written numbers that no reply can have.
-	return math.min(math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0), 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
+	local failures = math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0)
+	return math.min(failures, 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
 end
 
 -- sinceOf returns since when a key fails, nil if that is not known.
@@ -604,8 +644,8 @@ local function sinceOf(key)
 	return failing and tonumber(string.match(failing, '^%d+'))
 end
 
--- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if that is longer, the wait
--- for a token.
+-- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if
+-- that is longer, the wait for a token.
 local function backoff(failures)
 	local base, longest, jitter, rate = setting('base'), setting('max'), setting('jitter'), setting('limit')
 	local delay = math.min(base * setting('factor') ^ failures, longest)
@@ -624,15 +664,17 @@ local function backoff(failures)
 	return math.ceil(delay)
 end
 
--- fail counts a failure of a key, and lets the key come again or gives it up. It returns how many failures are counted, what is left of
--- the delay, and letters: s for the same failure, g if the key was given up. A failure before the end of the last one's delay is the same:
--- it is not counted, and the key comes at the end of that delay. The details are
+-- fail counts a failure of a key, and lets the key come again or gives it up. It returns how many failures
+-- are counted, what is left of the delay, and letters: s for the same failure, g if the key was given up. A
+-- failure before the end of the last one's delay is the same: it is not counted, and the key comes at the end
+-- of that delay. The details are
 --   atLeast  how long the key waits at least                       maxRetries  after how many it is given up, or 0
 --   retryFor  for how long it may fail before a further failure gives it up, or 0
 --   flags    t: it is given up at once; s: the replica knows that it is the same failure; or -
 --   delay    what the replica's limiter has given, or -            reason      the error
 local function fail(key, details)
-	local atLeast, maxRetries, retryFor, flags, delay, reason = string.match(details, '^(%d+) (%-?%d+) (%d+) (%S+) (%S+) (.*)$')
+	local atLeast, maxRetries, retryFor, flags, delay, reason =
+		string.match(details, '^(%d+) (%-?%d+) (%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
 	local same = left > 0 or find(flags, 's', 1, true)
 	local attempt = same and math.max(failures, 1) or failures + 1
@@ -655,9 +697,10 @@ local function fail(key, details)
 	return attempt, left, same and 's'
 end
 
--- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its second loss on, the key
--- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
--- given up. A lost lease is no failure of the key: MaxRetries does not count it.
+-- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its
+-- second loss on, the key waits before it comes again. The wait is random and grows, so that keys that were
+-- lost together come apart. In the end the key is given up. A lost lease is no failure of the key: MaxRetries
+-- does not count it.
 local function lose(holder, key, state)
 	local losses = (tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) or 0) + 1
 	local maxLosses = setting('losses')
@@ -665,17 +708,18 @@ local function lose(holder, key, state)
 	if maxLosses > 0 and losses >= maxLosses then
 		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
 		release(holder, key, state, true)
-		giveUp(key, losses, 'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
+		giveUp(key, losses,
+			'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
 	elseif losses > 1 then
-		local delay = math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) / 2 * (1 + math.random())
-		putOff(holder, key, state, math.ceil(delay))
+		local longest = math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease))
+		putOff(holder, key, state, math.ceil(longest / 2 * (1 + math.random())))
 	else
 		takeBack(holder, key, state)
 	end
 end
--- Executes the operations of the batch. An operation is a letter and what this table has behind it. A capital letter has an argument of 16
--- characters before the key. The reply has an answer to those with a *: unless the table says otherwise, 1 if the key was there, or 0.
--- protocol.go has the same letters.
+-- Executes the operations of the batch. An operation is a letter and what this table has behind it. A capital
+-- letter has an argument of 16 characters before the key. The reply has an answer to those with a *: unless
+-- the table says otherwise, 1 if the key was there, or 0. protocol.go has the same letters.
 
 do -- Nothing below needs these locals, of which Lua allows 200 at a time.
 local ADD = 'a' --               key
@@ -685,14 +729,14 @@ local ADD_PRIORITY = 'P' --      length of the key, key, priority, blank, delay
 local FAIL = 'F' --              length of the key, key, what fail describes    * see fail
 local FORGET = 'f' --            key
 local SUCCEED = 'g' --           key; FORGET as an answer
-local NUM_REQUEUES = 'n' --      key                                            * the failures, and what is left of the delay
+local NUM_REQUEUES = 'n' --      key                                            * failures, left of the delay
 local DONE = 'D' --              fence, key
 local HAND_BACK = 'B' --         fence, key
 local SET_AT_ONCE = 'I' --       number, key: see AT_ONCE
 local PUT_OFF = 'O' --           fence, key: HAND_BACK, but the key waits for a second
 local RELEASE = 'r' --           key, which is taken from its holder            *
 local CANNOT_DECODE = 'U' --     fence, key, which is given up
-local ADDED_AGAIN = 'W' --       fence, key                                     * 1 if the key was added, and not quietly, meanwhile
+local ADDED_AGAIN = 'W' --       fence, key                                     * 1 if added, not quietly
 local DISCARD = 'x' --           key                                            *
 local RETRY_GIVEN_UP = 't' --    key                                            *
 local FORGET_GIVEN_UP = 'y' --   key                                            *
@@ -700,8 +744,10 @@ local PAUSE = 'p' --             microseconds, 0 to resume, blank, name of the r
 local IDENTIFY = 'i' --          name of the replica
 local ENDS = 'e' --              nothing: the session is ending, and takes no more keys
 local QUIT = 'q' --              nothing: the session ends, and reclaim.lua puts its keys back
-local BY_HOLDER = 'H' --         fence, another operation: an answer of the key's holder, or with NO_FENCE an add of a held key
-local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these, unless they are BY_HOLDER; the replica sends them again.
+local BY_HOLDER = 'H' --         fence, another operation, which is an answer of the key's holder, or with
+--                               NO_FENCE an add of a held key
+-- A full server executes none of these, unless they are BY_HOLDER. The replica sends them again.
+local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- isAdd in protocol.go
 local NO_FENCE = '0000000000000000'
 
 local codes, keys, arguments, details = {}, {}, {}, {}
@@ -728,9 +774,12 @@ for i = FIRST_OP, #ARGV do
 	end
 end
 
--- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does not know their PriorityStep.
+-- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does
+-- not know their PriorityStep.
 if not isTool and call('ZCARD', DELAYS) > 1 then
-	local dueKeys = readSome(MAX_DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n) end)
+	local dueKeys = readSome(MAX_DUE, function(from, n)
+		return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n)
+	end)
 	keysLeft = keysLeft - #dueKeys
 	loadStates(dueKeys)
 	for _, key in ipairs(dueKeys) do
@@ -756,15 +805,18 @@ if knownFence then
 end
 
 -- answer appends the answer to an operation.
-local function answer(n, left, what) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' ' end
+local function answer(n, left, what)
+	results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' '
+end
 
 local survived = {} -- fields of TROUBLES: a process that has called Done has survived the key
 loadStates(keys)
--- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11 % of a batch of one key.
+-- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11
+-- % of a batch of one key.
 for i, code in ipairs(codes) do
 	local key, state = keys[i], states[keys[i]]
 	local itsFence = fences[i] or arguments[i]
-	local isItsHolder = itsFence and state and fenceOf(state) == itsFence -- Fences are unique, so the session need not be compared.
+	local isItsHolder = itsFence and state and fenceOf(state) == itsFence -- A fence is one session's.
 	if fences[i] and not isItsHolder then -- The hand-out is over.
 		if code == FAIL then answer(0, 0, 'l') end
 	elseif code == ADD then
@@ -777,7 +829,7 @@ for i, code in ipairs(codes) do
 			release(session, key, state, true)
 		else
 			unmatched = unmatched + 1
-			if not isHeldBy(session, state) then -- HELD may still have it: the server may have lost the state alone.
+			if not isHeldBy(session, state) then -- HELD may have it: the server may have lost the state alone.
 				released[#released + 1] = session .. key
 			end
 		end
@@ -787,7 +839,7 @@ for i, code in ipairs(codes) do
 		setTrouble(AT_ONCE, key, whole(arguments[i]))
 	elseif code == PUT_OFF then
 		if isItsHolder then putOff(session, key, state, 1000000) end
-	elseif code == RELEASE then -- The holder hears of it with its next batch. What it says of the key until then comes too late.
+	elseif code == RELEASE then -- The holder hears of it with its next batch. What it says until then is late.
 		raiseErrorsNow()
 		local isThere = isHeld(state)
 		if isThere then
@@ -838,7 +890,8 @@ for i, code in ipairs(codes) do
 		end
 		forgetNextNotes(key)
 		call('HDEL', TROUBLES, AT_ONCE .. key)
-		local hadLosses, hadFailures = call('HDEL', TROUBLES, LOSSES .. key) > 0, call('ZSCORE', FAILURES, key)
+		local hadLosses = call('HDEL', TROUBLES, LOSSES .. key) > 0
+		local hadFailures = call('ZSCORE', FAILURES, key)
 		forget(key)
 		answer((state or wasWaiting or hadLosses or hadFailures) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
@@ -874,10 +927,12 @@ end
 -- Takes keys back from dead sessions, and forgets what is old. None of this is urgent: see doesChores.
 
 if doesChores then
-	-- A session that holds keys has a lease. Check the next session in HELD, behind the place leaseChecked, and restore a lost lease from its
-	-- last batch. This is first because HELD still has the keys of the sessions that end below.
+	-- A session that holds keys has a lease. Check the next session in HELD, behind the place leaseChecked,
+	-- and restore a lost lease from its last batch. This is first because HELD still has the keys of the
+	-- sessions that end below.
 	local leaseChecked = call('HGET', META, 'leaseChecked') or ''
-	local member = call('ZRANGEBYLEX', HELD, leaseChecked > FILLER and '[' .. leaseChecked or '(' .. FILLER, '+', 'LIMIT', 0, 1)[1]
+	local from = leaseChecked > FILLER and '[' .. leaseChecked or '(' .. FILLER
+	local member = call('ZRANGEBYLEX', HELD, from, '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
 	if holder and not call('ZSCORE', LEASES, holder) then
 		local ends = tonumber(string.match(call('HGET', BATCHES, holder) or '', '^%d+ (%-?%d+)') or 0)
@@ -886,7 +941,8 @@ if doesChores then
 	end
 	call('HSET', META, 'leaseChecked', holder and behind(holder) or '') -- '' begins again
 
-	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
+	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because
+	-- its replica may send that again.
 	for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do
 		raiseErrorsNow() -- Lost leases are counted.
 		local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0 or call('HGET', META, 'ends:' .. dead)
@@ -931,7 +987,9 @@ if doesChores then
 	callAll('ZREM', GONE, gone)
 	callAll('HDEL', BATCHES, gone)
 	local expired = whole(now - setting('forget'))
-	local failed = readSome(keysLeft, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', expired, 'LIMIT', from, n) end)
+	local failed = readSome(keysLeft, function(from, n)
+		return call('ZRANGEBYSCORE', RETRIES, '-inf', expired, 'LIMIT', from, n)
+	end)
 	loadStates(failed)
 	for _, key in ipairs(failed) do
 		if isHeld(states[key]) then -- It keeps its count: its call may fail again.
@@ -944,12 +1002,13 @@ if doesChores then
 end
 -- Hands out keys, and writes the clocks and what the batch has changed.
 
--- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those that come until then are
--- missing now.
-local fullAt, startRate, startBurst = math.max(meta[START_FULL_AT], now), setting('startrate'), setting('startburst')
+-- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those
+-- that come until then are missing now.
+local startRate, startBurst = setting('startrate'), setting('startburst')
+local fullAt = math.max(meta[START_FULL_AT], now)
 local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
 if startRate > 0 then
-	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- So fullAt is never beyond FOREVER.
+	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- fullAt is at most FOREVER
 	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
 end
 
@@ -958,7 +1017,8 @@ local most = isPaused and 0 or math.min(want, allowed) -- how many keys the batc
 local handedOut, bytes = 0, 0
 local function wantsMore() return handedOut < most and bytes < MAX_BYTES end
 local newlyHeld = {} -- what enters HELD, as arguments of ZADD
-local usedNotes = {} -- fields of NOTES; they go when the states are written, so that an interrupted batch does not lose them
+-- Fields of NOTES that go when the states are written, so that an interrupted batch does not lose them.
+local usedNotes = {}
 local hasFailures = call('ZCARD', FAILURES) > 1
 
 -- read reads what the first n keys of a list may have, all at once. What no key has stays nil.
@@ -991,16 +1051,20 @@ local function handOut(key, i)
 	end
 	if nextNotes then
 		causes, priority = nextNotes[2 * i - 1], toPriority(nextNotes[2 * i])
-		if causes then heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_CAUSES .. key, causes end
-		if priority ~= 0 then heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_PRIORITY .. key, whole(priority) end
+		if causes then
+			heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_CAUSES .. key, causes
+			usedNotes[#usedNotes + 1] = NEXT_CAUSES .. key
+		end
+		if priority ~= 0 then
+			heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_PRIORITY .. key, whole(priority)
+		end
 		if nextNotes[2 * i] then usedNotes[#usedNotes + 1] = NEXT_PRIORITY .. key end
-		if causes then usedNotes[#usedNotes + 1] = NEXT_CAUSES .. key end
 		causes = causes or ''
 	end
 	fence = fence + 1
 	local itsFence = digits(fence)
 	local queuedSince = states[key] -- The state of a queued key is when it was added.
-	local numbers = ' 0 0 0 0 0 0 ' -- Writing them takes as long as all else for a key, and most keys have none.
+	local numbers = ' 0 0 0 0 0 0 ' -- To format them takes long, and most keys have none.
 	if retries or atOnces or nextNotes then
 		numbers = format(' %.0f %.0f %s %d %d %d ', failures, left, atOnce, priority, #causes, #failing)
 	end
@@ -1012,8 +1076,8 @@ local function handOut(key, i)
 	newlyHeld[#newlyHeld + 1], newlyHeld[#newlyHeld + 2] = '0', session .. key
 end
 
--- While the line is empty and none was put back, the keys that this batch queues need not enter the line to be handed out, if all are known
--- to have no priority. (That saves up to a fifth of a batch of 64 keys.)
+-- While the line is empty and none was put back, the keys that this batch queues need not enter the line to
+-- be handed out, if all are known to have no priority. (That saves up to a fifth of a batch of 64 keys.)
 local nextNew = 1 -- of newlyQueued
 do
 	local isPlain = call('ZCARD', LINE) == 0 and not next(putBack)
@@ -1048,13 +1112,16 @@ end
 -- The first keys of the line are handed out.
 local passed = 0
 do
-	local head = readSome(most - handedOut, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
+	local head = readSome(most - handedOut, function(from, n)
+		return call('ZRANGE', LINE, from, from + n - 1)
+	end)
 	loadStates(head)
 	read(head, #head)
 	for i, key in ipairs(head) do
 		if not wantsMore() then break end
 		passed = passed + 1 -- It leaves the line.
-		if not states[key] then -- Another program has written the state, the server has lost it, or an interrupted batch has not written it.
+		-- Another program has written the state, or it was lost, or an interrupted batch has not written it.
+		if not states[key] then
 			setState(key, nowDigits)
 			repaired = repaired + 1
 		end
@@ -1069,8 +1136,8 @@ end
 callAll('HDEL', NOTES, releasedNotes)
 callAll('HSET', NOTES, heldNotes) -- after HDEL: a key that this batch has released may be handed out again
 
--- Write back. A key has entered the line before it gets the state of a queued key, and leaves the line after it has lost that state.
--- (DISCARD alone removes it before, when no error can come later.)
+-- Write back. A key has entered the line before it gets the state of a queued key, and leaves the line after
+-- it has lost that state. (DISCARD alone removes it before, when no error can come later.)
 local present, absent = {}, {}
 for key in pairs(touched) do
 	local state = states[key]
@@ -1081,11 +1148,11 @@ for key in pairs(touched) do
 	end
 end
 callAll('ZREM', HELD, released)
-callAll('ZADD', HELD, newlyHeld) -- after ZREM: a key that this batch has released may be handed out to the session again
+callAll('ZADD', HELD, newlyHeld) -- after ZREM: the session may get a key again that this batch has released
 local heldCount = math.max(0, call('ZCARD', HELD) - 1)
 dirty = heldCount > 0 and math.max(0, dirty) or 0
-local clocks = { 'time', nowDigits, 'leaseTime', whole(leaseClock) }
-if isTool then clocks = {} end -- The lease clock moves at most half a lease a batch, and a tool's lease is short.
+-- A tool's lease is short, and the lease clock moves at most half a lease a batch.
+local clocks = isTool and {} or { 'time', nowDigits, 'leaseTime', whole(leaseClock) }
 call('HSET', META, 'fence', whole(fence), 'dirty', dirty, unpack(clocks))
 callAll('HSET', STATES, present)
 callAll('HDEL', STATES, absent)
@@ -1101,15 +1168,16 @@ fullAt = fullAt + handedOut * tokenTime
 if startRate > 0 and handedOut > 0 then
 	call('HSET', META, START_FULL_AT, whole(math.min(math.ceil(fullAt), FOREVER)))
 end
--- 1. Repair. A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part
--- of the data has left keys without their place: a scan finds them in steps.
+-- 1. Repair. A key with a state is either in the line or in HELD, as the numbers show. If they do not, an
+-- interrupted batch or a lost part of the data has left keys without their place: a scan finds them in steps.
 local queued = call('ZCARD', LINE)
 if call('HLEN', STATES) - 1 ~= heldCount + queued then
-	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
+	local cursor = string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0'
+	local step = call('HSCAN', STATES, cursor, 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
 		local key, state = step[2][i], step[2][i + 1]
-		if isHeld(state) and makesSense(state) then -- The worker may be alive: when its lease ends, the key comes again.
+		if isHeld(state) and makesSense(state) then -- Its worker may be alive, or the lease ends.
 			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
 		elseif key ~= FILLER then
 			repaired = repaired + call('ZADD', LINE, 'NX', whole(placeOf(key)), key)
@@ -1118,8 +1186,8 @@ if call('HLEN', STATES) - 1 ~= heldCount + queued then
 	heldCount, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
 end
 
--- 2. Sleepers. A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few
--- sleepers, at most one per queued key; these wake further ones.
+-- 2. Sleepers. A session that gets fewer keys than it wants sleeps, if none are left or none may be handed
+-- out. A batch wakes a few sleepers, at most one per queued key; these wake further ones.
 local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The start limit holds keys back.
 local hasMore = queued > 0 and not isPaused and not isLimited -- keys that a session could get now
 if handedOut < want and not hasMore then
@@ -1133,9 +1201,10 @@ if hasMore then
 	end
 end
 
--- 3. Keeper. Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are there: a session must call
--- then, at callAt. If all did, each due key would cost a call of each replica, so one sleeper does, the keeper: this session if it sleeps;
--- else the present one, if it sleeps and calls by then; else any sleeper, which is woken, because its next reply says when to call.
+-- 3. Keeper. Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are
+-- there: a session must call then, at callAt. If all did, each due key would cost a call of each replica, so
+-- one sleeper does, the keeper: this session if it sleeps; else the present one, if it sleeps and calls by
+-- then; else any sleeper, which is woken, because its next reply says when to call.
 local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
 local callAt = FOREVER
 if waiting > 0 then
@@ -1143,7 +1212,7 @@ if waiting > 0 then
 end
 if queued > 0 and isPaused then
 	callAt = math.min(callAt, meta.pausedUntil)
-elseif isLimited then -- A call for each token would be too many: it waits until ten milliseconds' worth are there.
+elseif isLimited then -- Not a call for each token, but for those of ten milliseconds.
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
 	local tokensAt = math.ceil(fullAt - (startBurst - tokens) * tokenTime)
 	callAt = math.min(callAt, math.max(now + 1, tokensAt))
@@ -1166,7 +1235,8 @@ local allRepaired = meta.repaired + repaired
 local limited = isLimited and whole(math.min(math.ceil(fullAt), FOREVER)) + 0 or 0
 if isTool then limited = meta.limited end -- It does not know the start limit.
 if not description or offset ~= meta.offset or repaired > 0 or limited ~= meta.limited then
-	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired, 'limited', whole(limited))
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired,
+		'limited', whole(limited))
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
