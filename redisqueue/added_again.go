@@ -47,7 +47,7 @@ func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
 // askAddedLocked asks the server whether a key was added again.
 func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
 	ask := aboutHeld(codeAddedAgain, h.handedOut)
-	ask.answer = func(a answer, _ error) {
+	ask.onResult = func(a opResult, _ error) {
 		if a.n > 0 {
 			s.closeAddedLocked(h.encoded)
 		}

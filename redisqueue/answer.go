@@ -61,8 +61,8 @@ func (q *Queue[T]) answer(item T, encoded string, s *shard[T], newOp opMaker[T])
 		switch o := newOp(h.shard, h.encoded); {
 		case !h.lost:
 			h.shard.putLocked(o.byHolder(h.fence))
-		case o.answer != nil:
-			o.answer(answer{}, leasing.ErrLost)
+		case o.onResult != nil:
+			o.onResult(opResult{}, leasing.ErrLost)
 		}
 	})
 }

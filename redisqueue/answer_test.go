@@ -299,10 +299,10 @@ func TestStaleFence(t *testing.T) {
 	flush(t, q)
 	before, err := q.key(context.Background(), "x")
 	must(t, err)
-	shard, result := q.shards[0], make(chan answer, 1)
+	shard, result := q.shards[0], make(chan opResult, 1)
 	q.mu.Lock()
 	fail := shard.newFailLocked("x", "x", failDetails(workqueue.Failure{Terminal: true}, "", ""), nil)
-	fail.answer = func(a answer, _ error) { result <- a }
+	fail.onResult = func(a opResult, _ error) { result <- a }
 	for _, o := range []*op{
 		newOp(codeForget, "x"), newOp(codeSucceed, "x"), fail, newOp(codeAddAfter, "0000000000000000x"),
 		shard.newAddPriorityLocked("x", 5, 0), shard.newAddPriorityLocked("x", 5, time.Millisecond),

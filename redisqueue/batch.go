@@ -237,9 +237,9 @@ func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now t
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
 	// They are in the order of the operations that have one and were executed: see answer in operations.lua.
 	for _, o := range b.ops {
-		if o.answer != nil && len(r.answers) > 0 && !(r.full && o.isAdd()) {
-			o.answer(r.answers[0], nil)
-			r.answers = r.answers[1:]
+		if o.onResult != nil && len(r.opResults) > 0 && !(r.full && o.isAdd()) {
+			o.onResult(r.opResults[0], nil)
+			r.opResults = r.opResults[1:]
 		}
 	}
 	if s.noteFullLocked(b, r, now) {

@@ -152,10 +152,10 @@ func TestFailureIsSentAgain(t *testing.T) {
 		must(t, err)
 		return reply
 	}
-	if last := fail(1, "t"); !last.answers[0].givenUp {
+	if last := fail(1, "t"); !last.opResults[0].givenUp {
 		t.Errorf("%+v, want a key that is given up", last)
 	}
-	if last := fail(3, "-"); last.answers[0].givenUp || last.counts.Waiting != 1 {
+	if last := fail(3, "-"); last.opResults[0].givenUp || last.counts.Waiting != 1 {
 		t.Errorf("%+v, want a key that waits", last)
 	}
 }
@@ -164,7 +164,7 @@ func TestFailureIsSentAgain(t *testing.T) {
 func TestLostQuestion(t *testing.T) {
 	b, answered := buffer{merging: make(map[string]*op)}, false
 	ask := aboutHeld(codeAddedAgain, handedOut{encoded: "x", fence: "1"})
-	ask.answer = func(answer, error) { answered = true }
+	ask.onResult = func(opResult, error) { answered = true }
 	b.put(ask)
 	if b.dropAboutHeld(); !answered {
 		t.Error("no answer")
@@ -362,7 +362,7 @@ func TestDiscardWhoseAnswerIsLost(t *testing.T) {
 	shard := q.shards[0]
 	var answers []error
 	ops := []*op{newOp(codeDiscard, "a"), newOp(codeForget, "b")}
-	ops[0].answer = func(_ answer, err error) { answers = append(answers, err) }
+	ops[0].onResult = func(_ opResult, err error) { answers = append(answers, err) }
 	q.mu.Lock()
 	shard.senderRuns = true // Nothing is sent.
 	q.mu.Unlock()

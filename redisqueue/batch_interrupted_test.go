@@ -121,7 +121,7 @@ func (i *interrupted) dump(r *reply) (text string) {
 		text += fmt.Sprintln("gets", key.encoded, key.failures, key.left, key.priority, key.causes)
 	}
 	r.counts.Repaired = 0
-	text += fmt.Sprintf("%+v %+v\n", r.answers, r.counts)
+	text += fmt.Sprintf("%+v %+v\n", r.opResults, r.counts)
 	for _, name := range i.names {
 		text += "\n" + name
 		switch i.admin.Type(ctx, name).Val() {

@@ -18,8 +18,8 @@ type op struct {
 	// fence is that of the hand-out that the operation is about: without that hand-out it means nothing. It is
 	// noFence for an add of a key that was held when it was added, and empty for all others.
 	fence string
-	// answer is called under the lock with the server's answer, or with why there will be none.
-	answer func(a answer, err error)
+	// onResult is called under the lock with what the server returned, or with why it will return nothing.
+	onResult func(a opResult, err error)
 
 	// merges: while it was not sent, further adds of the key are merged into it, in the way in which the server
 	// would. Those with a delay are merged in codeAddAfter, others with a priority in codeAddPriority.
@@ -152,8 +152,8 @@ func (b *buffer) dropAboutHeld() (dones int) {
 		if o.code == codeDone {
 			dones++
 		}
-		if o.isAboutHeld() && o.answer != nil {
-			o.answer(answer{}, leasing.ErrLost)
+		if o.isAboutHeld() && o.onResult != nil {
+			o.onResult(opResult{}, leasing.ErrLost)
 		}
 		return o.isAboutHeld()
 	})

@@ -49,16 +49,16 @@ func (q *Queue[T]) confirmAll(ctx context.Context, request func(s *shard[T]) *co
 	return errors.Join(errs...)
 }
 
-// ask sends an operation on each key and returns the answers. If ctx ends first, those that have not come are
+// ask sends an operation on each key and returns their results. If ctx ends first, those that are missing are
 // zero.
-func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, error) {
-	answers := make([]answer, len(keys)) // Guarded by mu: some may come after ask has returned.
+func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]opResult, error) {
+	results := make([]opResult, len(keys)) // Guarded by mu: some may come after ask has returned.
 	left, result := len(keys), make(chan error, len(keys))
 	err := q.whileOpen(ctx, func() {
 		for i, key := range keys {
 			o := newOp(c, key)
-			o.answer = func(a answer, err error) {
-				answers[i] = a
+			o.onResult = func(a opResult, err error) {
+				results[i] = a
 				if left--; left == 0 || err != nil {
 					result <- err
 				}
@@ -71,7 +71,7 @@ func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, e
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Clone(answers), err
+	return slices.Clone(results), err
 }
 
 // isOver reports whether this replica has ended.

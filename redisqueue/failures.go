@@ -84,7 +84,7 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	var answered workqueue.Retry // read only after result
 	// The server must get the failure even if ctx has already ended: otherwise item would not be retried.
 	err := q.answer(item, encoded, s, func(s *shard[T], encoded string) *op {
-		return s.newFailLocked(item, encoded, details, func(a answer, err error) {
+		return s.newFailLocked(item, encoded, details, func(a opResult, err error) {
 			answered = workqueue.Retry{Attempt: a.n, Delay: a.left, Same: a.same, GivenUp: a.givenUp}
 			result <- err
 		})
@@ -130,11 +130,11 @@ func failDetails(f workqueue.Failure, flags, delay string) string {
 
 // newFailLocked returns the operation of a failure. answered, unless nil, is called with the server's answer,
 // under the lock.
-func (s *shard[T]) newFailLocked(item T, encoded, details string, answered func(answer, error)) *op {
+func (s *shard[T]) newFailLocked(item T, encoded, details string, answered func(opResult, error)) *op {
 	held := s.q.mu.held[item]
 	reason := strings.SplitN(details, " ", 6)[5]
 	o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, details))
-	o.answer = func(a answer, err error) {
+	o.onResult = func(a opResult, err error) {
 		if err == nil && a.late {
 			err = leasing.ErrLost
 		}
@@ -242,6 +242,6 @@ func (q *Queue[T]) askFailures(ctx context.Context, item T) (failures int, left 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	encoded, _ := q.locate(item)
-	answers, err := q.ask(ctx, codeNumRequeues, encoded)
-	return answers[0].n, answers[0].left, err
+	results, err := q.ask(ctx, codeNumRequeues, encoded)
+	return results[0].n, results[0].left, err
 }

@@ -74,7 +74,7 @@ func (q *Queue[T]) NumRequeues(item T) int {
 	}
 	if r.asked = time.Now(); !r.asking && !q.mu.ending.over && r.asked.Sub(r.answered) >= latestInterval {
 		o := newOp(codeNumRequeues, encoded)
-		o.answer = func(a answer, err error) {
+		o.onResult = func(a opResult, err error) {
 			r.asking, r.answered = false, time.Now()
 			if err == nil {
 				r.n = a.n

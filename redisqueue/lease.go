@@ -185,8 +185,8 @@ var errAnswerLost = errors.New("redisqueue: the server has done it, but its answ
 func (s *shard[T]) goneLocked(b *batch, r *reply) {
 	b.ops = slices.DeleteFunc(b.ops, func(o *op) bool {
 		isDone := !(r.full && o.isAdd())
-		if isDone && o.answer != nil {
-			o.answer(answer{}, errAnswerLost)
+		if isDone && o.onResult != nil {
+			o.onResult(opResult{}, errAnswerLost)
 		}
 		return isDone
 	})

@@ -117,8 +117,8 @@ func (q *Queue[T]) change(ctx context.Context, c code, keys []string) (found []s
 		q.shardOf(key) // It panics for the reserved one.
 	}
 	for some := range slices.Chunk(keys, maxWork) {
-		answers, err := q.ask(ctx, c, some...)
-		for i, a := range answers {
+		results, err := q.ask(ctx, c, some...)
+		for i, a := range results {
 			if a.n > 0 {
 				found = append(found, some[i])
 			}

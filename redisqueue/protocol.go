@@ -169,11 +169,11 @@ type reply struct {
 	callIn             time.Duration // when the replica should call, although nothing wakes it, or negative
 	keys               []handedOut
 	freed              []string // fences of hand-outs that an operator has ended, see Admin.Release
-	answers            []answer
+	opResults          []opResult
 }
 
-// answer is what the server says of a key.
-type answer struct {
+// opResult is what the server returns for an operation: see operations.lua.
+type opResult struct {
 	n       int           // how many failures it has, or 1 if it was there
 	left    time.Duration // of the delay of the last failure
 	same    bool          // of codeFail, see workqueue.Retry
@@ -248,11 +248,11 @@ func parseReply(text string) (*reply, error) {
 	for p.rest != "" && !p.bad {
 		switch kind := p.take(1); kind {
 		case "n":
-			a := answer{n: int(p.number()), left: fromMicros(p.number())}
+			a := opResult{n: int(p.number()), left: fromMicros(p.number())}
 			what := p.word()
 			a.same, a.givenUp = strings.Contains(what, "s"), strings.Contains(what, "g")
 			a.late = strings.Contains(what, "l")
-			r.answers = append(r.answers, a)
+			r.opResults = append(r.opResults, a)
 		case "k":
 			n := int(p.number())
 			key := handedOut{fence: p.word(), since: p.number(), failures: int(p.number())}

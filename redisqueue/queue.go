@@ -308,8 +308,8 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 		if o.code.isAdd() && !o.isAboutHeld() { // Without its answer a held key is handed out again.
 			s.q.mu.totals.stats.Dropped++
 		}
-		if o.answer != nil {
-			o.answer(answer{}, err)
+		if o.onResult != nil {
+			o.onResult(opResult{}, err)
 		} else if !e.stopping {
 			s.refused = err
 		}

@@ -435,7 +435,7 @@ func TestLateAnswer(t *testing.T) {
 	wantErr(t, err, context.DeadlineExceeded)
 	s.signal(syscall.SIGCONT)
 	must(t, q.Flush(within(t, 10*time.Second)))
-	if want := []answer{{}}; !slices.Equal(answers, want) {
+	if want := []opResult{{}}; !slices.Equal(answers, want) {
 		t.Errorf("ask returned %v, and its result became %v", want, answers)
 	}
 }
