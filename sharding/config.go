@@ -22,8 +22,7 @@ type Config struct {
 	// Group names the records, and so who shares keys with whom: use the name of the controller. It is
 	// required: up to 40 lower-case letters, digits and "-", the first and the last no "-".
 	Group string
-	// Name is shown to people wherever this member is. A process that starts anew under the name of one that has
-	// just died gets its slots when that one is dead. Empty means the host's name, which is that of the pod.
+	// Name is shown wherever this member is. Empty means the host's name, which is the name of the pod.
 	Name string
 	// Queues has the names of all queues that the program makes with this member, if it makes several. The
 	// member takes no slots before it has them all. Empty means one queue of any name.
@@ -132,12 +131,4 @@ var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 func idName(name string) string {
 	name = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-")
 	return cmp.Or(strings.TrimRight(name[:min(len(name), 63)], "-"), "member")
-}
-
-// nameOf returns the name in an id of newID. It stays the same when the process starts anew.
-func nameOf(id string) string {
-	if i := strings.LastIndexByte(id, '-'); i >= 0 {
-		return id[:i]
-	}
-	return id
 }

@@ -35,7 +35,6 @@ func (m *Member) overdue(now time.Duration) (toMark []string, due time.Duration)
 		at := max(k.expires()+wait, k.retryAt)
 		switch {
 		case id == m.mu.self.id, k.data.Dead, k.isGone, !valid:
-		case k.isFormerSelf && m.anyBusy(): // Its handlers may still run.
 		case at > now:
 			due = min(due, at)
 		default:

@@ -1,9 +1,7 @@
 package sharding
 
 import (
-	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,37 +39,28 @@ func TestSlotThatIsToStayIsNamedAnew(t *testing.T) {
 	}
 }
 
-// answerLost is a store whose updates of the table take effect and report errors while it loses answers.
-type answerLost struct {
-	*refuser
-	loses atomic.Bool
-}
-
-func (s *answerLost) Update(ctx context.Context, r Record) (Record, error) {
-	stored, err := s.refuser.Update(ctx, r)
-	if s.loses.Load() && r.Name == "g-table" {
-		return Record{}, errors.New("no answer")
-	}
-	return stored, err
-}
-
 // A handover of long ago is none of a write that fails today: the member keeps the slot that it holds.
 func TestHandoverOfLongAgoIsNotInDoubt(t *testing.T) {
 	for _, refusal := range []error{errors.New("no answer"), ErrRefused} {
 		for _, wasUnsure := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				store := Memory()
-				ofA := &answerLost{refuser: &refuser{Store: store}}
+				ofA := &faulty{Store: Memory()}
 				a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
 				time.Sleep(3 * time.Second)
-				b := mustJoin(t, store, Config{Name: "b", Slots: 2})
-				ofA.loses.Store(wasUnsure)
+				b := mustJoin(t, ofA.Store, Config{Name: "b", Slots: 2})
+				ofA.do(func(verb string, r Record) error {
+					if !wasUnsure || verb != "update" || r.Name != "g-table" {
+						return nil
+					}
+					_, _ = ofA.Store.Update(t.Context(), r) // The answer is lost.
+					return errors.New("no answer")
+				})
 				time.Sleep(4 * time.Second)
-				ofA.loses.Store(false)
+				ofA.do(nil)
 				time.Sleep(20 * time.Second)
 				wantHeld(t, 1, 1)(a, b)
 				b.end()
-				ofA.table.Store(&refusal)
+				ofA.refuse(refusal, true)
 				for range 60 {
 					time.Sleep(time.Second)
 					if a.Stats().Held != 1 {

@@ -11,13 +11,12 @@ import (
 
 // health is what is wrong with a member, as far as it knows.
 type health struct {
-	// Why these calls failed last: to renew the record, to read the table, to list the records. Nil if they
-	// succeeded. writeErr is why the last write of the table failed, as long as notWritten is set.
-	renewErr, confirmErr, listErr, writeErr error
-	failedAt                                time.Duration // when a call to renew or to read last failed
+	// Why refresh and the last list of all records failed, nil if they succeeded. writeErr is why the last write
+	// of the table failed, as long as notWritten is set.
+	refreshErr, listErr, writeErr error
+	failedAt                      time.Duration // when refresh last failed
 	// When each of these began, or zero if it is not so:
 	notWritten      time.Duration // The table cannot be written.
-	unusable        time.Duration // The table cannot be used, although the record is renewed.
 	noQueue         time.Duration // The member lacks a queue.
 	othersNotListed time.Duration // The others' records cannot be listed.
 }
@@ -43,7 +42,7 @@ func (m *Member) Err() error {
 		if m.mu.view.confirmed == neverMoment { // It has just joined, or a lost table is being replaced.
 			lost = errors.New("sharding: the member waits for a table of its group")
 		}
-		return cmp.Or(m.mu.view.unusable, h.confirmErr, h.renewErr, lost)
+		return cmp.Or(m.mu.view.unusable, h.refreshErr, lost)
 	case m.forLease(h.othersNotListed):
 		return fmt.Errorf("sharding: this member may not know all others: %w", h.listErr)
 	}
@@ -81,22 +80,6 @@ func (m *Member) markErrLocked() error {
 		}
 	}
 	return nil
-}
-
-// noteCall notes how a call to renew the record or to read the table has ended.
-func (m *Member) noteCall(problem *error, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	h, now := &m.mu.health, m.now()
-	if *problem = err; err != nil {
-		h.failedAt = now
-	}
-	switch { // unusable runs only while the record is renewed: else the others take the slots anyway.
-	case h.confirmErr == nil, now-m.mu.self.renewed.mono > m.config.Lease*2/3:
-		h.unusable = 0
-	case h.renewErr == nil:
-		h.unusable = cmp.Or(h.unusable, now)
-	}
 }
 
 // trouble counts how often something has failed, as long as no two leases pass without a failure.

@@ -20,42 +20,90 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// switchable is a store that can be away: then its calls fail. It can also be silent: then its watches report
-// no changes.
-type switchable struct {
+// faulty is a store whose calls a test can count, fail and hold up. While it is away its calls fail, and while
+// it is silent its lists fail and its watches report no changes.
+type faulty struct {
 	Store
-	away, silent atomic.Bool
+	away, silent                                    atomic.Bool
+	before                                          atomic.Pointer[func(verb string, r Record) error]
+	gets, lists, watches, creates, updates, deletes atomic.Int32
 }
 
-func (s *switchable) err(fails bool) error {
-	if fails {
+// do calls f before each call, whose record may have no more than its name. An error is the call's answer. Nil
+// ends that.
+func (s *faulty) do(f func(verb string, r Record) error) {
+	if f == nil {
+		f = func(string, Record) error { return nil }
+	}
+	s.before.Store(&f)
+}
+
+// refuse lets updates of the table, or those of members' records, fail with err, which may be nil.
+func (s *faulty) refuse(err error, table bool) {
+	s.do(func(verb string, r Record) error {
+		if verb == "update" && (r.Name == "g-table") == table {
+			return err
+		}
+		return nil
+	})
+}
+
+func (s *faulty) call(count *atomic.Int32, verb string, r Record) error {
+	count.Add(1)
+	if s.away.Load() || verb == "list" && s.silent.Load() {
 		return errors.New("the server is away")
+	}
+	if before := s.before.Load(); before != nil {
+		return (*before)(verb, r)
 	}
 	return nil
 }
 
-func (s *switchable) Get(ctx context.Context, name string) (Record, error) {
-	if err := s.err(s.away.Load()); err != nil {
+// cutOff cuts a member off from its store, or ends that.
+func (s *faulty) cutOff(is bool) {
+	s.away.Store(is)
+	s.silent.Store(is)
+}
+
+func (s *faulty) Get(ctx context.Context, name string) (Record, error) {
+	if err := s.call(&s.gets, "get", Record{Name: name}); err != nil {
 		return Record{}, err
 	}
 	return s.Store.Get(ctx, name)
 }
 
-func (s *switchable) List(ctx context.Context, group string) ([]Record, string, error) {
-	if err := s.err(s.away.Load() || s.silent.Load()); err != nil {
+func (s *faulty) List(ctx context.Context, group string) ([]Record, string, error) {
+	if err := s.call(&s.lists, "list", Record{}); err != nil {
 		return nil, "", err
 	}
 	return s.Store.List(ctx, group)
 }
 
-func (s *switchable) Update(ctx context.Context, r Record) (Record, error) {
-	if err := s.err(s.away.Load()); err != nil {
+func (s *faulty) Create(ctx context.Context, r Record) (Record, error) {
+	if err := s.call(&s.creates, "create", r); err != nil {
+		return Record{}, err
+	}
+	return s.Store.Create(ctx, r)
+}
+
+func (s *faulty) Update(ctx context.Context, r Record) (Record, error) {
+	if err := s.call(&s.updates, "update", r); err != nil {
 		return Record{}, err
 	}
 	return s.Store.Update(ctx, r)
 }
 
-func (s *switchable) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+func (s *faulty) Delete(ctx context.Context, name, version string) error {
+	if err := s.call(&s.deletes, "delete", Record{Name: name}); err != nil {
+		return err
+	}
+	return s.Store.Delete(ctx, name, version)
+}
+
+func (s *faulty) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	if err := s.call(&s.watches, "watch", Record{}); err != nil && !s.away.Load() {
+		return err
+	}
 	return s.Store.Watch(ctx, group, version, func(e Event) {
 		if !s.silent.Load() {
 			changed(e)
@@ -80,7 +128,7 @@ func mustJoin(t *testing.T, store Store, config Config) *Member {
 // addIdleQueue gives a member a queue that hands out nothing, and that is not among its names.
 func addIdleQueue(m *Member) {
 	m.queues.Store(&[]memberQueue{idleQueue{}})
-	signal(m.toRenew)
+	signal(m.toRefresh)
 }
 
 type idleQueue struct{ memberQueue }
@@ -141,8 +189,69 @@ func mustGet(t *testing.T, store Store, name string) Record {
 	return r
 }
 
-// cutOff cuts a member off from its store, or ends that.
-func (s *switchable) cutOff(is bool) {
-	s.away.Store(is)
-	s.silent.Store(is)
+// wantNoSlotTwice fails if two of the members hold a slot.
+func wantNoSlotTwice(t *testing.T, members ...*Member) {
+	t.Helper()
+	for s := range members[0].slots {
+		n := 0
+		for _, m := range members {
+			if m.state(s) != absent {
+				n++
+			}
+		}
+		if n > 1 {
+			t.Fatalf("FAILURE: slot %d has %d holders", s, n)
+		}
+	}
+}
+
+func mustDelete(t *testing.T, store Store, name string) {
+	t.Helper()
+	if err := store.Delete(t.Context(), name, mustGet(t, store, name).Version); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustRemake deletes a record and makes it anew, also if a member is quicker to make another one.
+func mustRemake(t *testing.T, store Store, r Record) {
+	t.Helper()
+	for err := ErrExists; errors.Is(err, ErrExists); {
+		mustDelete(t, store, r.Name)
+		r.Version = ""
+		if _, err = store.Create(t.Context(), r); err != nil && !errors.Is(err, ErrExists) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// inLastSlot is a hash. Of two slots of one member, the last one moves to a second member.
+func inLastSlot(string) uint64 { return 1<<64 - 1 }
+
+func newQueueOf[T comparable](m *Member, config QueueConfig[T]) Queue[T] {
+	if config.Keys == nil {
+		config.Keys = noKeys[T]
+	}
+	limiter := workqueue.DefaultTypedControllerRateLimiter[T]()
+	return mustQueue(workqueue.NewTypedRateLimitingQueue(limiter), m, config)
+}
+
+// getLater calls Get in a goroutine.
+func getLater(q Queue[string]) <-chan string {
+	got := make(chan string, 1)
+	go func() {
+		key, _ := q.Get()
+		got <- key
+	}()
+	return got
+}
+
+// two returns two members that hold half of the slots each, and their connections to one store.
+func two(t *testing.T, store Store, slots int) (a, b *Member, ofA, ofB *faulty) {
+	t.Helper()
+	ofA, ofB = &faulty{Store: store}, &faulty{Store: store}
+	a = mustJoin(t, ofA, Config{Name: "a", Slots: slots})
+	b = mustJoin(t, ofB, Config{Name: "b", Slots: slots})
+	time.Sleep(10 * time.Second)
+	wantHeld(t, slots/2, slots/2)(a, b)
+	return a, b, ofA, ofB
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 )
@@ -16,9 +15,9 @@ import (
 //	Its record was not renewed for a lease.      overdue
 //	Otherwise.                                   present
 //
-// A member that leaves or gives up marks its own record. Others mark that of an overdue member. If somebody
-// has deleted a record, its member may not know that, and holds its slots until its lease ends. A record that
-// is marked or gone never comes back.
+// A member that leaves marks its own record. Others mark the record of an overdue member. If somebody has
+// deleted a record, its member may not know that, and holds its slots until its lease ends. A record that is
+// marked or gone never comes back.
 type liveness int
 
 const (
@@ -40,7 +39,6 @@ type knownMember struct {
 	// mustRead: the watch has shown a deletion, or a list lacks the record, although it had no mark. Perhaps it
 	// has only lost its label: tidyRecords reads it. Meanwhile the member gets no slots.
 	mustRead        bool
-	isFormerSelf    bool // This process had that id, and goes on with another one.
 	markedByMe      bool
 	markErr         error         // why this member could not mark the record
 	markFailedSince time.Duration // when that failed first
@@ -62,9 +60,6 @@ func (k *knownMember) liveness(now time.Duration) liveness {
 
 // expires returns when the member's lease ends, unless it renews its record before. A gone one is dead then.
 func (k *knownMember) expires() time.Duration {
-	if k.isFormerSelf { // Nobody renews that record, and it holds nothing. markOverdue waits for its handlers.
-		return k.firstSeen
-	}
 	return k.leaseFrom + time.Duration(k.data.Lease)
 }
 
@@ -75,8 +70,7 @@ func (k *knownMember) isAlive(now time.Duration) bool {
 
 // takesSlots reports whether the member should have a share of the slots of table t.
 func (k *knownMember) takesSlots(t *table, now time.Duration) bool {
-	fits := len(contradictions(t.hashes, k.data.Hashes)) == 0
-	return k.isAlive(now) && k.data.Queues > 0 && fits && !slices.Contains(t.leaving, k.data.ID)
+	return k.isAlive(now) && k.data.Queues > 0 && !slices.Contains(t.leaving, k.data.ID)
 }
 
 // noteGone notes that there is no record.
@@ -92,7 +86,7 @@ func (m *Member) memberLocked(id string) *knownMember {
 	k := m.mu.members[id]
 	if k == nil {
 		now := m.now()
-		k = &knownMember{firstSeen: now, leaseFrom: now, isFormerSelf: m.isFormerSelfLocked(id)}
+		k = &knownMember{firstSeen: now, leaseFrom: now}
 		k.data.Lease = int64(m.mu.view.longestLease)
 		m.mu.members[id] = k
 	}
@@ -145,8 +139,7 @@ func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
 	}
 	k.data = d
 	m.noteBoundsLocked(d)
-	sharesChange := !before.usable || before.data.Queues != d.Queues || !maps.Equal(before.data.Hashes, d.Hashes)
-	return sharesChange || livenessBefore != k.liveness(m.now())
+	return !before.usable || before.data.Queues != d.Queues || livenessBefore != k.liveness(m.now())
 }
 
 // decodeOther returns the data of a member's record, and an error if this member cannot share slots with it.

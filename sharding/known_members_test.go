@@ -1,9 +1,7 @@
 package sharding
 
 import (
-	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,35 +46,29 @@ func TestIsNews(t *testing.T) {
 // it once. a's slots must rest for one lease, not for two.
 func TestFirstReadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
-		ofA := &switchable{Store: store}
+		ofA, ofB := &faulty{Store: Memory()}, &faulty{}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
 		time.Sleep(10 * time.Second)
 		wantHeld(t, 2)(a)
 		ofA.cutOff(true)
-		mustDelete(t, store, "g-member-"+a.ID())
-		ofB := &failsOnce{Store: store, name: "g-member-" + a.ID()}
+		name := "g-member-" + a.ID()
+		mustDelete(t, ofA.Store, name)
+		ofB.Store = ofA.Store
+		failed := false
+		ofB.do(func(verb string, r Record) error {
+			if failed || verb != "get" || r.Name != name {
+				return nil
+			}
+			failed = true
+			return errors.New("the server is away")
+		})
 		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
 		time.Sleep(28 * time.Second)
-		if !ofB.failed.Load() {
+		if !failed {
 			t.Fatal("b has not read a's record")
 		}
 		wantHeld(t, 0, 2)(a, b)
 	})
-}
-
-// failsOnce is a store in which the first read of that record fails.
-type failsOnce struct {
-	Store
-	name   string
-	failed atomic.Bool
-}
-
-func (s *failsOnce) Get(ctx context.Context, name string) (Record, error) {
-	if name == s.name && !s.failed.Swap(true) {
-		return Record{}, errors.New("the server is away")
-	}
-	return s.Store.Get(ctx, name)
 }
 
 // Until a record shows a member's own lease, the longest known one counts for it.

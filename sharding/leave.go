@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 )
 
 // phase is how far a member is with leaving. It only grows.
@@ -70,12 +69,11 @@ func (m *Member) Leave(ctx context.Context) error {
 // on its record, the first of the others can give away all slots of members that leave at the same time.
 func (m *Member) tryLeave() bool {
 	var r Record
-	seesTable := false
-	m.update(func() { r, seesTable = m.beginToRetireLocked() })
+	m.update(func() { r = m.beginToRetireLocked() })
 	if r.Name == "" {
 		return false
 	}
-	err := m.retire(r, seesTable)
+	err := m.retire(r)
 	m.mu.Lock()
 	if m.mu.leaveErr = cmp.Or(m.mu.leaveErr, err); err == nil {
 		m.mu.phase = retired
@@ -89,19 +87,18 @@ func (m *Member) tryLeave() bool {
 	return true
 }
 
-// beginToRetireLocked returns the record that ends the member's life, or an empty one if it must wait, and
-// whether the member can see in the table when the others have taken its slots.
-func (m *Member) beginToRetireLocked() (r Record, seesTable bool) {
+// beginToRetireLocked returns the record that ends the member's life, or an empty one if it must wait.
+func (m *Member) beginToRetireLocked() (r Record) {
 	view, id := &m.mu.view, m.mu.self.id
 	if m.mu.phase == staying || m.anyBusy() {
-		return r, false
+		return r
 	}
 	m.mu.drainedSince = cmp.Or(m.mu.drainedSince, m.now())
 	isLate := m.forLease(m.mu.drainedSince) // It cannot write the table.
 	usable := view.isThere() && view.unusable == nil
 	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.names(id)
 	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {
-		return r, false // Nobody is there to take the slots, so it first writes a table that gives them to nobody.
+		return r // Nobody is there to take the slots, so it first writes a table that gives them to nobody.
 	}
 	for i := range m.slots {
 		if m.state(i) == stopping {
@@ -110,19 +107,14 @@ func (m *Member) beginToRetireLocked() (r Record, seesTable bool) {
 	}
 	m.mu.phase, m.mu.self.alive = max(m.mu.phase, retiring), false
 	m.mu.self.sequence++
-	return m.selfRecordLocked(m.mu.self.follows, true), view.unusable == nil
+	return m.selfRecordLocked(m.mu.self.follows, true)
 }
 
-// retire stores r, which marks the member's record, so that nobody waits for a lease. It deletes the record
-// when the table gives the member no slot any more. If it does not see that within two seconds, others do it.
-// A record that cannot be marked is deleted at once: then the others wait for a lease.
-func (m *Member) retire(r Record, seesTable bool) error {
+// retire stores r, which marks the member's record, so that nobody waits for a lease. The others delete the
+// record when the table gives the member no slot any more; if that is so already, the member does. A record
+// that cannot be marked is deleted at once: then the others wait for a lease.
+func (m *Member) retire(r Record) error {
 	marked, err := m.markSelf(r)
-	for until := m.now() + 2*time.Second; seesTable && marked && !m.holdsNothing() && m.now() < until; {
-		if m.sleep(m.ctx, soon, m.toWork) != nil {
-			return nil
-		}
-	}
 	if marked && !m.holdsNothing() {
 		return nil
 	}

@@ -6,22 +6,21 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// noDelete is a store that answers each Delete with an error.
-type noDelete struct {
-	Store
-	err   error
-	tries atomic.Int64
-}
-
-func (s *noDelete) Delete(context.Context, string, string) error {
-	s.tries.Add(1)
-	return s.err
+// withoutDelete returns a store that answers each Delete with err.
+func withoutDelete(store Store, err error) *faulty {
+	s := &faulty{Store: store}
+	s.do(func(verb string, _ Record) error {
+		if verb == "delete" {
+			return err
+		}
+		return nil
+	})
+	return s
 }
 
 // mustLeave fails if Leave, with a context that does not end, takes longer than limit.
@@ -69,25 +68,29 @@ func TestMembersLeaveTogether(t *testing.T) {
 func TestMemberLeavesWhereWritesAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := Memory()
-		a := mustJoin(t, &noDelete{Store: memory, err: ErrRefused}, Config{Name: "a", Slots: 2})
+		a := mustJoin(t, withoutDelete(memory, ErrRefused), Config{Name: "a", Slots: 2})
 		time.Sleep(time.Second)
 		if err := mustLeave(t, a, 5*time.Second); err != nil {
 			t.Error(err)
 		}
-		ofB := &refuser{Store: memory}
+		ofB := &faulty{Store: memory}
 		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
 		time.Sleep(2 * time.Second)
 		wantHeld(t, 2)(b)
-		refusal := fmt.Errorf("%w: quota", ErrRefused)
-		ofB.table.Store(&refusal)
+		ofB.refuse(fmt.Errorf("%w: quota", ErrRefused), true)
 		if err := mustLeave(t, b, 20*time.Second); err != nil {
 			t.Error(err)
 		}
-		ofC := &noCreate{Store: memory}
+		ofC := &faulty{Store: memory}
 		c := mustJoin(t, ofC, Config{Name: "c", Slots: 2})
 		time.Sleep(2 * time.Second)
 		wantHeld(t, 2)(c) // b has marked its record.
-		ofC.fails.Store(true)
+		ofC.do(func(verb string, _ Record) error {
+			if verb == "create" {
+				return errors.New("no answer")
+			}
+			return nil
+		})
 		mustDelete(t, memory, "g-member-"+c.ID())
 		time.Sleep(time.Second)
 		if err := mustLeave(t, c, 5*time.Second); err != nil {
@@ -131,7 +134,7 @@ func TestRecordThatCannotBeDeleted(t *testing.T) {
 		"failing": errors.New("the webhook does not answer")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &noDelete{Store: Memory(), err: err}
+				store := withoutDelete(Memory(), err)
 				a, b := mustJoin(t, store, Config{Name: "a", Slots: 4}), mustJoin(t, store, Config{Name: "b", Slots: 4})
 				time.Sleep(5 * time.Second)
 				b.end()
@@ -141,7 +144,7 @@ func TestRecordThatCannotBeDeleted(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				wantHeld(t, 2, 2)(a, c)
 				time.Sleep(2 * time.Minute)
-				if n := store.tries.Load(); n > 40 {
+				if n := store.deletes.Load(); n > 40 {
 					t.Errorf("%d deletions were tried", n)
 				}
 			})
@@ -154,14 +157,13 @@ func TestRecordThatCannotBeDeleted(t *testing.T) {
 func TestLeaveThatIsCutShort(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &refuser{Store: Memory()}
+			store := &faulty{Store: Memory()}
 			a := mustJoin(t, store, Config{Name: "a", Slots: 1})
 			q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 			b := mustJoin(t, store, Config{Name: "b", Slots: 1})
 			time.Sleep(10 * time.Second)
 			wantHeld(t, 1, 0)(a, b)
-			refusal := fmt.Errorf("%w: quota", ErrRefused)
-			store.table.Store(&refusal)
+			store.refuse(fmt.Errorf("%w: quota", ErrRefused), true)
 			if busy {
 				q.Add("key")
 				_, _ = q.Get()
@@ -182,14 +184,17 @@ func TestLeaveThatIsCutShort(t *testing.T) {
 // must not report success.
 func TestLeaveThatAlwaysConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
-		ofA := &refuser{Store: &noDelete{Store: store, err: ErrConflict}}
+		ofA := &faulty{Store: Memory()}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 1})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 1})
+		b := mustJoin(t, ofA.Store, Config{Name: "b", Slots: 1})
 		time.Sleep(10 * time.Second)
 		b.end() // Nobody takes the slot.
-		conflict := ErrConflict
-		ofA.members.Store(&conflict)
+		ofA.do(func(verb string, r Record) error {
+			if r.Name != "g-table" && (verb == "update" || verb == "delete") {
+				return ErrConflict
+			}
+			return nil
+		})
 		if err := mustLeave(t, a, 20*time.Second); !errors.Is(err, ErrConflict) {
 			t.Error("FAILURE:", err)
 		}

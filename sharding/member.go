@@ -40,10 +40,10 @@ var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lac
 // Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is
 // made by [Join]; all methods are safe for concurrent use.
 type Member struct {
-	// Five loops work for a member: renew keeps its record and expireLoop ends validity in time (own_record.go),
-	// confirm reads the table (table_view.go), watchLoop hears of all records (watch.go), and workLoop does all
-	// other writes (work.go). What they change under mu takes effect with update (own_slots.go). Methods named
-	// Locked, and those of planner, knownMember and view, need mu. No logger, store or queue is called under it.
+	// Four loops work for a member: refreshLoop reads the table and renews the member's record, and expireLoop ends
+	// validity in time (own_record.go); watchLoop hears of all records (watch.go), and workLoop does all other
+	// writes (work.go). What they change under mu takes effect with update (own_slots.go). Methods named Locked,
+	// and those of planner, knownMember and view, need mu. No logger, store or queue is called under it.
 
 	config Config
 	store  Store
@@ -60,11 +60,11 @@ type Member struct {
 	// The member's validity ends at these times, by the monotonic and by the wall clock. Written under mu.
 	validUntil, wallUntil atomic.Int64
 
-	ctx                                  context.Context // ends with the member, and with it all loops and calls
-	end                                  context.CancelFunc
-	loops                                sync.WaitGroup
-	toRenew, toConfirm, toWork, toExpire chan struct{} // A signal in one makes that loop look again at once.
-	left                                 chan struct{} // closed when the member holds nothing any more
+	ctx                         context.Context // ends with the member, and with it all loops and calls
+	end                         context.CancelFunc
+	loops                       sync.WaitGroup
+	toRefresh, toWork, toExpire chan struct{} // A signal in one makes that loop look again at once.
+	left                        chan struct{} // closed when the member holds nothing any more
 
 	mu struct {
 		sync.Mutex
@@ -77,7 +77,6 @@ type Member struct {
 		phase       phase                   // of leaving
 		leaveErr    error                   // why Leave ended early, or the record could not be marked or deleted
 		restored    bool                    // ErrRestored has ended the member.
-		barred      bool                    // It has given up its slots until it can use the table.
 		// queueNames are those of its queues, and hashes has their hashes. Each change makes a new map.
 		queueNames []string
 		hashes     map[string]string
@@ -115,8 +114,8 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m := &Member{
 		config: config, store: store, start: config.Clock.Now(),
 		slots: make([]ownSlot, config.Slots), states: make([]atomic.Uint32, config.Slots),
-		toRenew: make(chan struct{}, 1), toConfirm: make(chan struct{}, 1), toWork: make(chan struct{}, 1),
-		toExpire: make(chan struct{}, 1), left: make(chan struct{})}
+		toRefresh: make(chan struct{}, 1), toWork: make(chan struct{}, 1), toExpire: make(chan struct{}, 1),
+		left: make(chan struct{})}
 	m.queues.Store(&[]memberQueue{})
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.logger = config.Logger.With("group", config.Group)
@@ -138,18 +137,17 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		return nil, err
 	}
 	m.logger.Info("Joined", "member", m.ID(), "slots", config.Slots, "lease", config.Lease)
-	m.loops.Go(func() { m.repeat(m.renew, "renew the lease", &m.mu.health.renewErr, m.toRenew) })
-	m.loops.Go(func() { m.repeat(m.confirm, "read the table", &m.mu.health.confirmErr, m.toConfirm) })
-	m.loops.Go(m.watchLoop)
+	m.loops.Go(m.refreshLoop)
 	m.loops.Go(m.expireLoop)
+	m.loops.Go(m.watchLoop)
 	m.loops.Go(m.workLoop)
 	return m, nil
 }
 
 // begin tries the client's rights, reads the table, stores the record and lists the others.
 func (m *Member) begin(ctx context.Context) error {
-	logged := ""
-	for _, step := range []func() error{m.checkRights, m.confirm, m.renew, m.list} {
+	var last error
+	for _, step := range []func() error{m.checkRights, m.refresh, m.list} {
 		for err := step(); err != nil; err = step() {
 			switch {
 			case errors.Is(err, ErrIncompatible), errors.Is(err, ErrRestored):
@@ -157,12 +155,12 @@ func (m *Member) begin(ctx context.Context) error {
 			case isDenied(err) && m.now() >= m.config.Lease: // A server that has just started may forbid anything.
 				return fmt.Errorf("sharding: cannot join: %w", err)
 			}
-			if text := err.Error(); text != logged {
+			if last == nil || m.ctx.Err() == nil && err.Error() != last.Error() {
 				m.logger.Warn("Cannot join yet", "err", err)
-				logged = text
+				last = err
 			}
 			if m.sleep(ctx, m.retryDelay(), nil) != nil {
-				return fmt.Errorf("sharding: cannot join: %w", err)
+				return fmt.Errorf("sharding: cannot join: %w", last)
 			}
 		}
 	}
@@ -190,22 +188,4 @@ func (m *Member) endRestoredLocked(why string) error {
 	m.mu.restored, m.mu.self.alive, m.mu.changes.shutDown = true, false, true
 	m.end()
 	return ErrRestored
-}
-
-// repeat calls f three times in a lease, at each signal, and after retryDelay if it failed: *problem is why.
-func (m *Member) repeat(f func() error, what string, problem *error, signals <-chan struct{}) {
-	var failures trouble
-	for {
-		err := f()
-		m.note(&failures, "Cannot "+what, err)
-		delay, wake := m.config.Lease/3, signals
-		if err != nil {
-			delay, wake = m.retryDelay(), nil // A server in trouble does not get a call for each signal.
-			err = fmt.Errorf("sharding: cannot %s: %w", what, err)
-		}
-		m.noteCall(problem, err)
-		if m.sleep(m.ctx, delay, wake) != nil {
-			return
-		}
-	}
 }

@@ -11,17 +11,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// What operators, restores and other programs do to the records. The simulation does the same at random.
+// What operators, clocks and machines do to members.
 
 // a is cut off. Somebody deletes its record and the table, and b's watch breaks off, so that b lists anew.
 func TestOperatorDeletesTableAndRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
-		ofA, store := &switchable{Store: Leases(server, "ns")}, Leases(server, "ns")
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
-		time.Sleep(10 * time.Second)
-		wantHeld(t, 2, 2)(a, b)
+		store := Leases(server, "ns")
+		a, b, ofA, _ := two(t, store, 4)
 		ofA.cutOff(true)
 		mustDelete(t, store, "g-member-"+a.ID())
 		mustDelete(t, store, "g-table")
@@ -37,10 +34,7 @@ func TestOperatorDeletesTableAndRecord(t *testing.T) {
 func TestOperatorRemovesLabel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
-		store := Leases(server, "ns")
-		a := mustJoin(t, store, Config{Name: "a", Slots: 2})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
-		time.Sleep(10 * time.Second)
+		a, b, _, _ := two(t, Leases(server, "ns"), 2)
 		id := a.ID()
 		server.edit("g-member-"+id, func(l *coordinationv1.Lease) { l.Labels = nil })
 		for range 600 {
@@ -58,10 +52,8 @@ func TestOperatorRemovesLabel(t *testing.T) {
 func TestOperatorDeletesRecordWithFinalizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
-		ofA, store := &switchable{Store: Leases(server, "ns")}, Leases(server, "ns")
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
-		time.Sleep(10 * time.Second)
+		store := Leases(server, "ns")
+		a, b, ofA, _ := two(t, store, 2)
 		id := a.ID()
 		ofA.cutOff(true)
 		time.Sleep(6 * time.Second)
@@ -86,28 +78,30 @@ func TestOperatorDeletesRecordWithFinalizer(t *testing.T) {
 	})
 }
 
+// leaseOfNewKey adds a key to a new queue of the member, gets it, and returns its handler's context.
+func leaseOfNewKey(t *testing.T, m *Member) (q Queue[string], ctx interface{ Err() error }) {
+	q = newQueueOf(m, QueueConfig[string]{})
+	q.Add("key")
+	key, _ := q.Get()
+	leased, release := q.Lease(t.Context(), key)
+	t.Cleanup(release)
+	return q, leased
+}
+
 // The machine of a is suspended: its monotonic clock stands still. When it wakes up, a's handlers end within
 // a quarter of a second.
 func TestMemberOnSuspendedMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stop := &stopper{}
-		clock := &simClock{start: time.Now(), rate: 1, stop: stop}
-		store := &switchable{Store: Memory()}
+		clock := &simClock{start: time.Now(), rate: 1, stop: &stopper{}}
+		store := &faulty{Store: Memory()}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 1, Clock: clock})
 		time.Sleep(11 * time.Second) // No other timer is due soon after the machine wakes up.
-		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
-		q.Add("key")
-		key, _ := q.Get()
-		ctx, release := q.Lease(t.Context(), key)
-		defer release()
+		q, ctx := leaseOfNewKey(t, a)
 		store.cutOff(true) // Connections are dead when it wakes up.
 		clock.suspend(20 * time.Second)
 		time.Sleep(20*time.Second + 300*time.Millisecond)
-		if ctx.Err() == nil {
-			t.Error("FAILURE: the handler's context lives")
-		}
-		if q.Holds(key) {
-			t.Error("FAILURE: the slot is held")
+		if ctx.Err() == nil || q.Holds("key") {
+			t.Errorf("FAILURE: the handler's context: %v, the slot is held: %t", ctx.Err(), q.Holds("key"))
 		}
 		store.cutOff(false)
 		time.Sleep(time.Minute)
@@ -153,15 +147,17 @@ type setClock struct {
 
 func (c *setClock) Now() time.Time { return c.simClock.Now().Add(time.Duration(c.set.Load())) }
 
+func newSetClock() *setClock {
+	return &setClock{simClock: &simClock{start: time.Now(), rate: 1, stop: &stopper{}}}
+}
+
 // Somebody sets the wall clock back while a is cut off. a's validity ends nevertheless, by the monotonic
 // clock.
 func TestMemberWhoseClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clock := &setClock{simClock: &simClock{start: time.Now(), rate: 1, stop: &stopper{}}}
-		store := Memory()
-		ofA := &switchable{Store: store}
+		clock, ofA := newSetClock(), &faulty{Store: Memory()}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: clock})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+		b := mustJoin(t, ofA.Store, Config{Name: "b", Slots: 2})
 		time.Sleep(10 * time.Second)
 		wantHeld(t, 1, 1)(a, b)
 		ofA.cutOff(true)
@@ -178,7 +174,7 @@ func TestMemberWhoseClockIsSetBack(t *testing.T) {
 // nothing, but renews its record at once.
 func TestMemberWhoseClockIsSetForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clock := &setClock{simClock: &simClock{start: time.Now(), rate: 1, stop: &stopper{}}}
+		clock := newSetClock()
 		a := mustJoin(t, Memory(), Config{Name: "a", Slots: 2, Clock: clock})
 		time.Sleep(11 * time.Second)
 		clock.set.Store(int64(time.Hour))
@@ -193,12 +189,11 @@ func TestMemberWhoseClockIsSetForward(t *testing.T) {
 // The clocks of a and b are 9 % too slow and too fast. a's validity ends before b takes over.
 func TestMembersWithClocksOfDifferentSpeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
-		ofA := &switchable{Store: store}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: &simClock{start: time.Now(), rate: 1 - simDrift,
-			stop: &stopper{}}})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 2, Clock: &simClock{start: time.Now(), rate: 1 + simDrift,
-			stop: &stopper{}}})
+		ofA := &faulty{Store: Memory()}
+		slow := &simClock{start: time.Now(), rate: 1 - simDrift, stop: &stopper{}}
+		fast := &simClock{start: time.Now(), rate: 1 + simDrift, stop: &stopper{}}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: slow})
+		b := mustJoin(t, ofA.Store, Config{Name: "b", Slots: 2, Clock: fast})
 		time.Sleep(10 * time.Second)
 		wantHeld(t, 1, 1)(a, b)
 		ofA.cutOff(true)
@@ -210,23 +205,18 @@ func TestMembersWithClocksOfDifferentSpeed(t *testing.T) {
 // A logger that blocks keeps no context alive.
 func TestMemberWithBlockedLogger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, logger := Memory(), &stopper{}
-		ofA := &switchable{Store: store}
+		ofA, logger := &faulty{Store: Memory()}, &stopper{}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 1, Logger: slog.New(stoppable{slog.DiscardHandler, logger})})
 		time.Sleep(time.Second)
-		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
-		q.Add("key")
-		key, _ := q.Get()
-		ctx, release := q.Lease(t.Context(), key)
-		defer release()
-		b := mustJoin(t, store, Config{Name: "b", Slots: 1})
+		q, ctx := leaseOfNewKey(t, a)
+		b := mustJoin(t, ofA.Store, Config{Name: "b", Slots: 1})
 		logger.stop(func() {})
 		ofA.cutOff(true)
 		wantNoSlotTwiceFor(t, 20*time.Second, a, b)
 		if ctx.Err() == nil || b.Stats().Held != 1 {
 			t.Error("FAILURE: the handler's context lives", ctx.Err(), b.Stats().Held)
 		}
-		q.Done(key)
+		q.Done("key")
 		ofA.cutOff(false)
 		time.Sleep(20 * time.Second)
 		logger.resume()
@@ -237,48 +227,31 @@ func TestMemberWithBlockedLogger(t *testing.T) {
 	})
 }
 
-// Under a table of a newer format nobody can hand over anything, so Leave does not wait, also with nobody
-// beside it.
-func TestLeaveUnderTableOfNewerFormat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newSimServer()
-		a := mustJoin(t, Leases(server, "ns"), Config{Name: "a", Slots: 2})
-		time.Sleep(10 * time.Second)
-		setData(server, "g-table", `{"format":9}`)
-		time.Sleep(10 * time.Second)
-		began := time.Now()
-		if err := a.Leave(t.Context()); err != nil || time.Since(began) > time.Second {
-			t.Errorf("FAILURE: %v after %v", err, time.Since(began))
-		}
-	})
-}
-
-// The table is garbage, or of a newer format. The error says that it may be deleted, and after that all goes
-// on.
-func TestOperatorDeletesGarbage(t *testing.T) {
-	for _, garbage := range []string{"garbage", `{"format":9}`} {
+// The table is garbage, or of a newer format. The error names it, and says that it may be deleted. Nobody can
+// hand over anything, so Leave does not wait, also with nobody beside it.
+func TestTableOfNobody(t *testing.T) {
+	for _, data := range []string{"garbage", `{"format":9}`} {
 		synctest.Test(t, func(t *testing.T) {
 			server := newSimServer()
 			store := Leases(server, "ns")
-			a := mustJoin(t, store, Config{Name: "a", Slots: 2})
-			b := mustJoin(t, store, Config{Name: "b", Slots: 2})
-			time.Sleep(10 * time.Second)
-			setData(server, "g-table", garbage)
+			a, b, _, _ := two(t, store, 2)
+			setData(server, "g-table", data)
 			time.Sleep(10 * time.Second)
 			wantHeld(t, 0, 0)(a, b)
 			if err := a.Err(); err == nil || !strings.Contains(err.Error(), "g-table") {
 				t.Error(err)
 			}
-			if garbage != "garbage" { // Nobody can hand over anything then, so Leave does not wait.
-				began := time.Now()
-				if err := b.Leave(t.Context()); err != nil || time.Since(began) > time.Second {
-					t.Errorf("FAILURE: %v after %v", err, time.Since(began))
-				}
+			if data == "garbage" {
+				mustDelete(t, store, "g-table")
+				wantNoSlotTwiceFor(t, 20*time.Second, a, b)
+				wantHeld(t, 1, 1)(a, b)
 				return
 			}
-			mustDelete(t, store, "g-table")
-			wantNoSlotTwiceFor(t, 20*time.Second, a, b)
-			wantHeld(t, 1, 1)(a, b)
+			for _, m := range []*Member{a, b} {
+				if err := mustLeave(t, m, time.Second); err != nil {
+					t.Error("FAILURE:", err)
+				}
+			}
 		})
 	}
 }

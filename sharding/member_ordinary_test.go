@@ -25,10 +25,6 @@ type cutWatches struct {
 
 func (s *cutWatches) Watch(context.Context, string, string, func(Event)) error { return s.err }
 
-func (s *cutWatches) rights(group, name string) []right {
-	return []right{{"watch", func(ctx context.Context) error { return s.err }}}
-}
-
 // Without a working watch members find each other by lists, and new ones join and get their share, also with
 // short leases.
 func TestMembersWithoutWatch(t *testing.T) {
@@ -120,10 +116,7 @@ func TestMemberWithSomeQueuesTakesNoSlots(t *testing.T) {
 // A member that cannot list the others after an outage takes no slots of the dead, and says so.
 func TestListThatFailsForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := Memory()
-		store := &switchable{Store: memory}
-		a, b := mustJoin(t, store, Config{Name: "a"}), mustJoin(t, memory, Config{Name: "b"})
-		time.Sleep(10 * time.Second)
+		a, b, store, _ := two(t, Memory(), 256)
 		store.cutOff(true)
 		time.Sleep(20 * time.Second)
 		store.away.Store(false) // Its lists go on to fail.
@@ -133,7 +126,7 @@ func TestListThatFailsForGood(t *testing.T) {
 			t.Error("FAILURE:", err)
 		}
 		a.mu.Lock()
-		a.mu.health.renewErr = nil // as when it leaves and does not try to renew its record, so nothing fails
+		a.mu.health.refreshErr = nil // as when it leaves and does not try to renew its record, so nothing fails
 		a.mu.Unlock()
 		if err := a.Err(); err == nil || !strings.Contains(err.Error(), "list the members") {
 			t.Error("FAILURE:", err)

@@ -48,8 +48,7 @@ func (m *Member) registerLocked(q memberQueue) error {
 	if view := &m.mu.view; view.isThere() && view.unusable == nil {
 		view.unusable = m.checkHashesLocked(view.table) // at once: the server's next answer may take long
 	}
-	signal(m.toConfirm)
-	signal(m.toRenew) // The record says whether the member takes slots.
+	signal(m.toRefresh) // The record says whether the member takes slots.
 	queues := append(slices.Clone(*m.queues.Load()), q)
 	m.queues.Store(&queues)
 	m.mu.changes.shutDown = m.mu.changes.shutDown || m.mu.restored

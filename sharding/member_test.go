@@ -63,7 +63,7 @@ func TestJoinAndLeave(t *testing.T) {
 // In a stable group each member writes three times in a lease.
 func TestStableGroupWritesLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &watchCounter{Store: Memory()}
+		store := &faulty{Store: Memory()}
 		for i := range 5 {
 			mustJoin(t, store, Config{Name: fmt.Sprint("m", i)})
 		}
@@ -80,17 +80,6 @@ func TestStableGroupWritesLittle(t *testing.T) {
 			t.Errorf("five members watched %d times, want once each", n)
 		}
 	})
-}
-
-// watchCounter counts the watches of a store that were begun.
-type watchCounter struct {
-	Store
-	watches atomic.Int64
-}
-
-func (s *watchCounter) Watch(ctx context.Context, group, version string, changed func(Event)) error {
-	s.watches.Add(1)
-	return s.Store.Watch(ctx, group, version, changed)
 }
 
 // A handler that does not return keeps its slot: its context ends after HandoverTimeout, and the slot moves
@@ -293,7 +282,7 @@ func TestSlotStaysAndItsKeysAreHandledAgain(t *testing.T) {
 // While the server is away, members go on until their validity ends, and come back by themselves.
 func TestServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &switchable{Store: Memory()}
+		store := &faulty{Store: Memory()}
 		m := mustJoin(t, store, Config{Name: "a"})
 		time.Sleep(time.Second)
 		var lists atomic.Int64
@@ -355,7 +344,7 @@ func TestJoinRefuses(t *testing.T) {
 				t.Errorf("%+v: %v", wrong, err)
 			}
 		}
-		away := &switchable{Store: Memory()}
+		away := &faulty{Store: Memory()}
 		away.away.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -47,8 +47,8 @@ func (m *Member) newTable(now time.Duration) (t *table, due time.Duration) {
 	return t, now
 }
 
-// mayFill reports whether the new table t may be filled, and when to look again if not. It may be filled when
-// no member can hold slots by an earlier one; see "How a new table is filled" in docs/project/sharding.md.
+// mayFill reports whether the new table t may be filled, and when to look again if not. No member may hold
+// slots by an earlier table any more: its validity ends within a lease after that one was there last.
 func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	m.mu.Lock()
 	restEnds, rests := m.mu.view.restEnds(), t.replaces || m.mu.view.earlier
@@ -62,22 +62,7 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	allFollow := m.surveyLocked(t, records)
-	switch restEnds = m.mu.view.restEnds(); {
-	case m.mu.view.table.id != t.id: // There is another one by now.
-		return false, m.now() + soon, nil
-	case m.mu.view.earlier && restEnds > m.now():
-		return false, restEnds, nil
-	case !allFollow:
-		return false, m.now() + soon, nil
-	}
-	return true, 0, nil
-}
-
-// surveyLocked looks through all records before t is filled, and reports whether each member that could hold
-// slots by an earlier table follows t. It notes if any has known such a table.
-func (m *Member) surveyLocked(t *table, records []Record) (allFollow bool) {
-	allFollow = true
+	view := &m.mu.view
 	for _, r := range records {
 		if m.idOf(r) == "" {
 			continue
@@ -86,16 +71,15 @@ func (m *Member) surveyLocked(t *table, records []Record) (allFollow bool) {
 		if err == nil {
 			m.noteBoundsLocked(d)
 		}
-		// One that follows t holds no slots by an earlier table. Its record names t, or none.
-		follows := err == nil && (d.Table == "" || d.Table == t.id)
-		m.mu.view.earlier = m.mu.view.earlier || !follows
-		neverFollows := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
-		switch {
-		case err == nil && (d.Dead || d.Slots != m.config.Slots): // With other Slots it can use no such table.
-		case neverFollows && m.mu.view.restEnds() <= m.now(): // Its validity has ended.
-		default:
-			allFollow = allFollow && follows
+		if err != nil || d.Table != "" && d.Table != t.id { // That member may hold slots by an earlier table.
+			view.earlier = true
 		}
 	}
-	return allFollow
+	switch {
+	case view.table.id != t.id: // There is another one by now.
+		return false, m.now() + soon, nil
+	case view.earlier && view.restEnds() > m.now():
+		return false, view.restEnds(), nil
+	}
+	return true, 0, nil
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"math"
-	"strings"
 	"time"
 )
 
@@ -65,9 +64,37 @@ func (m *Member) newSelf() ownRecord {
 		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows}
 }
 
-// isFormerSelfLocked reports whether this process had that id in an earlier life.
-func (m *Member) isFormerSelfLocked(id string) bool {
-	return id != m.mu.self.id && (id == m.firstID || strings.HasPrefix(id, m.firstID+"."))
+// refresh reads the table, and then renews the record. So the record of a member that cannot read the table, or
+// cannot use it, expires, and the others get its slots.
+func (m *Member) refresh() error {
+	if err := m.confirm(); err != nil {
+		return fmt.Errorf("sharding: cannot use the table: %w", err)
+	}
+	if err := m.renew(); err != nil {
+		return fmt.Errorf("sharding: cannot renew the lease: %w", err)
+	}
+	return nil
+}
+
+// refreshLoop calls refresh three times in a lease, at each signal, and after retryDelay if it failed.
+func (m *Member) refreshLoop() {
+	var failures trouble
+	for {
+		began := m.now()
+		err := m.refresh()
+		m.note(&failures, "Out of touch with the group", err)
+		m.mu.Lock()
+		m.mu.health.refreshErr = err
+		next, wake := began+m.config.Lease/3, m.toRefresh
+		if err != nil {
+			m.mu.health.failedAt = m.now()
+			next, wake = m.now()+m.retryDelay(), nil // A server in trouble does not get a call for each signal.
+		}
+		m.mu.Unlock()
+		if m.sleep(m.ctx, max(0, next-m.now()), wake) != nil {
+			return
+		}
+	}
 }
 
 // renew creates the member's record, or writes it again.
@@ -112,11 +139,11 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 	return false, err
 }
 
-// nextAttempt begins an attempt to write the record. It returns false if the member has left or is barred.
+// nextAttempt begins an attempt to write the record. It returns false if the member has left or ended.
 func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.phase >= retiring || m.mu.barred || m.mu.restored {
+	if m.mu.phase >= retiring || m.mu.restored {
 		return r, 0, false
 	}
 	self := &m.mu.self
@@ -131,7 +158,7 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	self := &m.mu.self
 	d := memberData{
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
-		Slots: m.config.Slots, Hashes: m.mu.hashes, Queues: m.queuesIfAllLocked(),
+		Slots: m.config.Slots, Queues: m.queuesIfAllLocked(),
 		Table: follows, Epoch: m.mu.view.epochEver, Dead: isDead}
 	held, _ := m.countLocked()
 	return Record{
@@ -169,7 +196,7 @@ func (m *Member) noteStoredLocked(sequence int64, r Record) (upToDate bool, err 
 		self.renewed = self.renewed.latest(a.began)
 		if self.follows != a.follows || self.followsSince == never {
 			self.follows, self.followsSince = a.follows, m.now()
-			signal(m.toConfirm)
+			signal(m.toRefresh)
 		}
 		// Earlier ones conflict with this one.
 		maps.DeleteFunc(self.attempts, func(s int64, _ attempt) bool { return s <= sequence })
@@ -206,20 +233,15 @@ func (m *Member) died() {
 		if m.mu.phase >= retiring { // It has marked the record itself.
 			return
 		}
-		if self.version != "" && !m.mu.barred {
+		if self.version != "" {
 			m.logLocked(slog.LevelError,
 				"The member's record is gone: others believe that it is dead. Going on as a new member",
 				"member", self.id)
 			m.mu.stats.LostLeases++
 		}
-		// While the server creates no records, there is one life a second whose record shows up later, if at all.
-		if m.mu.members[self.id] != nil || self.version != "" {
-			m.memberLocked(self.id).isFormerSelf = true
-		}
 		self.alive = false
 		m.updateSlotsLocked() // It drops all slots.
 		m.mu.self = m.newSelf()
-		signal(m.toConfirm) // Perhaps a backup was restored: then the table is older, too.
 	})
 }
 
@@ -263,48 +285,4 @@ func (m *Member) expireLoop() {
 			return
 		}
 	}
-}
-
-// barLocked makes a member hold nothing until it has read a table that it can use, or that there is none.
-func (m *Member) barLocked(why string, err error) {
-	m.logLocked(slog.LevelError, why, "member", m.mu.self.id, "err", err)
-	m.mu.barred, m.mu.self.alive = true, false
-	signal(m.toWork)
-}
-
-// admitLocked is called when what a barred member has waited for has happened. Until it has another id it
-// must wait: its old record may get a mark at any time.
-func (m *Member) admitLocked() {
-	if m.mu.barred && m.mu.self.version == "" {
-		m.mu.barred, m.mu.self.alive = false, true
-		signal(m.toRenew)
-	}
-}
-
-// giveUp bars a member that renews its record and cannot use the table for a lease: nobody else could get its
-// slots. When a barred member's handlers have returned, it marks the record: then the others get the slots.
-func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
-	due = now + m.config.Lease
-	var r Record
-	m.update(func() {
-		if since := m.mu.health.unusable; since > 0 && !m.mu.barred && m.mu.phase == staying {
-			if due = since + m.config.Lease; due <= now {
-				m.barLocked("Cannot use the table for a lease. Giving up all slots", m.mu.health.confirmErr)
-			}
-		}
-		if m.mu.barred && m.mu.self.version != "" && !m.anyBusy() {
-			r = m.selfRecordLocked(m.mu.self.follows, true)
-		}
-	})
-	if r.Name == "" {
-		return due, nil
-	}
-	switch _, err = m.put(r); {
-	case err == nil, errors.Is(err, ErrNotFound):
-		m.died()
-		return now, nil
-	case errors.Is(err, ErrConflict): // with the last renewal
-		_, err = m.readSelf()
-	}
-	return now + soon, err
 }

@@ -138,9 +138,8 @@ func (m *Member) updateSlotsLocked() {
 	case valid && !wasValid:
 		signal(m.toWork)
 	case wasValid && !valid && !hasLeft:
-		// If only the clock has jumped, the calls succeed, and the member is valid again at once.
-		signal(m.toRenew)
-		signal(m.toConfirm)
+		// If only the clock has jumped, refresh succeeds, and the member is valid again at once.
+		signal(m.toRefresh)
 	}
 	cause := leasing.ErrLost
 	switch {

@@ -34,8 +34,7 @@ type planner struct {
 	takers map[string]bool // the members that should have a share of the slots
 	// givable are the members whose slots may be given away: the dead, and "" for slots without a holder.
 	givable map[string]bool
-	hashes  map[string]string // of the table and all takers
-	due     time.Duration     // when to plan again if nothing is written now
+	due     time.Duration // when to plan again if nothing is written now
 }
 
 // nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
@@ -99,7 +98,6 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 			p.due = min(p.due, until)
 		}
 	}
-	p.agreeOnHashes()
 	return p
 }
 
@@ -109,7 +107,7 @@ func (p *planner) firstSlotTimes() map[string]time.Duration {
 	times := make(map[string]time.Duration)
 	for id := range p.takers {
 		if !p.t.names(id) {
-			times[id] = p.firstSlotsAt(id, p.m.mu.members[id])
+			times[id] = p.m.mu.members[id].firstSeen + probation
 		}
 	}
 	if len(times) == len(p.takers) {
@@ -118,57 +116,21 @@ func (p *planner) firstSlotTimes() map[string]time.Duration {
 	return times
 }
 
-// firstSlotsAt returns when a newcomer may get slots: not while a silent member of its name is overdue, which
-// was probably the same process. Otherwise slots would move twice, now and when that one is dead.
-func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
-	at := k.firstSeen + probation
-	for other, o := range p.m.mu.members {
-		isNamesake := nameOf(other) == nameOf(id) && other != id && !o.isGone && !o.data.Dead
-		if isNamesake && o.leaseFrom < k.firstSeen+probation { // It has not renewed since then.
-			at = max(at, o.leaseFrom+time.Duration(o.data.Lease))
-		}
-	}
-	return at
-}
-
-// agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
-// If two takers contradict each other, the first to write wins: so each member begins with itself.
-func (p *planner) agreeOnHashes() {
-	p.hashes = maps.Collect(maps.All(p.t.hashes))
-	for _, id := range append([]string{p.selfID}, slices.Sorted(maps.Keys(p.takers))...) {
-		hashes := p.m.mu.hashes
-		if id != p.selfID {
-			hashes = p.m.mu.members[id].data.Hashes
-		}
-		if len(contradictions(p.hashes, hashes)) > 0 {
-			delete(p.takers, id)
-		} else if p.takers[id] {
-			maps.Copy(p.hashes, hashes)
-		}
-	}
-}
-
 // plan returns the table as it should be, but for the handovers.
 func (p *planner) plan() *table {
 	next := p.t.clone()
-	if next.settling {
-		p.fill(next)
+	if next.settling { // It is filled now.
+		next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epochEver+1)
 	}
 	// A member stays in leaving until it is dead: otherwise others would give it slots again.
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return p.givable[id] })
 	p.nameLeaving(next)
-	next.hashes = p.hashes
+	if len(p.m.mu.hashes) > 0 { // The table may lack some. It contradicts none: see checkHashesLocked.
+		next.hashes = maps.Collect(maps.All(p.t.hashes))
+		maps.Copy(next.hashes, p.m.mu.hashes)
+	}
 	p.applyTargets(next)
 	return next
-}
-
-// fill ends the settling of a new table. The epoch goes on from the greatest that members have seen, perhaps
-// in a table that was deleted.
-func (p *planner) fill(next *table) {
-	next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epochEver+1)
-	// Members name this new id in their records before they hold slots by it. If the id stayed, and somebody
-	// put the empty table back, nothing would show that it had been filled before.
-	next.id = p.m.config.newID("table")
 }
 
 // nameLeaving adds this member to next.leaving if it leaves: then others give it no slots.

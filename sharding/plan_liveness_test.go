@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,30 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// refuser is a store that refuses to update the table, or members' records, with that error.
-type refuser struct {
-	Store
-	table, members atomic.Pointer[error]
-	updates, lists atomic.Int32
-}
-
-func (s *refuser) List(ctx context.Context, group string) ([]Record, string, error) {
-	s.lists.Add(1)
-	return s.Store.List(ctx, group)
-}
-
-func (s *refuser) Update(ctx context.Context, r Record) (Record, error) {
-	s.updates.Add(1)
-	err := s.members.Load()
-	if r.Name == "g-table" {
-		err = s.table.Load()
-	}
-	if err != nil {
-		return Record{}, *err
-	}
-	return s.Store.Update(ctx, r)
-}
-
 // a may not write the table. If the server says so, a takes back what it wanted to hand over, and says why.
 // If the writes might have come into effect, a cannot, before b has written the table. The slots that do not
 // move stay all the time.
@@ -46,14 +21,13 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 	for _, refusal := range []error{fmt.Errorf("%w: quota", ErrRefused), errors.New("quota exceeded"),
 		apierrors.NewForbidden(schema.GroupResource{}, "g-table", errors.New("quota"))} {
 		synctest.Test(t, func(t *testing.T) {
-			store := Memory()
-			ofA := &refuser{Store: store}
+			ofA := &faulty{Store: Memory()}
 			a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
-			q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+			q := newQueueOf(a, QueueConfig[string]{})
 			time.Sleep(10 * time.Second)
 			id := a.ID()
-			ofA.table.Store(&refusal)
-			b := mustJoin(t, store, Config{Name: "0", Slots: 4}) // It writes the plan.
+			ofA.refuse(refusal, true)
+			b := mustJoin(t, ofA.Store, Config{Name: "0", Slots: 4}) // It writes the plan.
 			time.Sleep(5 * time.Second)
 			certain, want := refusal.Error() != "quota exceeded", 4
 			if !certain {
@@ -77,7 +51,7 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 			if sum := a.Stats().Held + b.Stats().Held; sum != 4 {
 				t.Errorf("FAILURE: %d of 4 slots are held", sum)
 			}
-			ofA.table.Store(nil)
+			ofA.do(nil)
 			time.Sleep(45 * time.Second)
 			wantHeld(t, 2, 2)(a, b)
 			if err := a.Err(); err != nil || a.ID() != id {
@@ -92,11 +66,11 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 func TestPlanThatIsRefused(t *testing.T) {
 	for _, refusal := range []error{fmt.Errorf("%w: quota", ErrRefused), errors.New("no answer: quota")} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &refuser{Store: Memory()}
+			store := &faulty{Store: Memory()}
 			a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-			q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+			q := newQueueOf(a, QueueConfig[string]{})
 			time.Sleep(10 * time.Second)
-			store.table.Store(&refusal)
+			store.refuse(refusal, true)
 			b := mustJoin(t, store, Config{Name: "b", Slots: 4})
 			time.Sleep(20 * time.Second)
 			for _, m := range []*Member{a, b} {
@@ -105,7 +79,7 @@ func TestPlanThatIsRefused(t *testing.T) {
 				}
 			}
 			wantFacts(t, q, "In touch: yes*", "Problem: sharding: cannot write the table: *quota")
-			store.table.Store(nil)
+			store.do(nil)
 			time.Sleep(20 * time.Second)
 			wantHeld(t, 2, 2)(a, b)
 			if a.Err() != nil {
@@ -115,37 +89,11 @@ func TestPlanThatIsRefused(t *testing.T) {
 	}
 }
 
-// a cannot renew its record while a new table waits for b, which is dead. It lists the records four times a
-// second, not at each look.
-func TestMemberThatCannotRenewWhileTableSettles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &refuser{Store: Memory()}
-		a := mustJoin(t, store, Config{Name: "a", Slots: 2})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
-		time.Sleep(10 * time.Second)
-		b.end()
-		time.Sleep(time.Second)
-		mustDelete(t, store, "g-table")
-		time.Sleep(9 * time.Second) // In half a second b's record has not changed for a lease.
-		err := errors.New("the server is busy")
-		store.members.Store(&err)
-		time.Sleep(7 * time.Second) // Now the table has rested for a lease.
-		before := store.lists.Load()
-		time.Sleep(5 * time.Second)
-		if n := store.lists.Load() - before; n < 10 || n > 25 {
-			t.Errorf("FAILURE: %d lists in five seconds", n)
-		}
-		store.members.Store(nil)
-		time.Sleep(20 * time.Second)
-		wantHeld(t, 2)(a)
-	})
-}
-
 // a is taken for dead and leaves as a new member, before b, which leaves too and waits for a handler, has
 // renewed its record. a hands over to nobody then, and b does not give it the slots back, again and again.
 func TestNewMemberLeavesBesideOneThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &refuser{Store: &distant{Store: Memory(), trip: 10 * time.Millisecond}}
+		store := &faulty{Store: &distant{Store: Memory(), trip: 10 * time.Millisecond}}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
 		b := mustJoin(t, store, Config{Name: "b", Slots: 4, HandoverTimeout: time.Hour})
 		time.Sleep(10 * time.Second)
@@ -159,12 +107,9 @@ func TestNewMemberLeavesBesideOneThatLeaves(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		go func() { _ = b.Leave(context.Background()) }()
 		time.Sleep(time.Second)
-		r, err := store.Get(context.Background(), "g-member-"+a.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := mustGet(t, store, "g-member-"+a.ID())
 		r.Data = strings.TrimSuffix(r.Data, "}") + `,"dead":true}`
-		if _, err = store.Update(context.Background(), r); err != nil {
+		if _, err := store.Update(context.Background(), r); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -180,24 +125,16 @@ func TestNewMemberLeavesBesideOneThatLeaves(t *testing.T) {
 	})
 }
 
-// doubled is a store that deletes twice, as a proxy that repeats a request does.
-type doubled struct{ Store }
-
-func (s *doubled) Update(ctx context.Context, r Record) (Record, error) {
-	stored, err := s.Store.Update(ctx, r)
-	if strings.Contains(r.Data, `"dead":true`) {
-		stored, err = s.Store.Update(ctx, r)
-	}
-	return stored, err
-}
-
-// A doubled request to end a's life costs no second lease.
+// A proxy repeats the request to end a's life. That costs no second lease.
 func TestMemberIsTakenForDeadByDoubledRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-		b := mustJoin(t, &doubled{store}, Config{Name: "b", Slots: 4})
-		time.Sleep(10 * time.Second)
+		a, b, _, ofB := two(t, Memory(), 4)
+		ofB.do(func(verb string, r Record) error {
+			if verb == "update" && strings.Contains(r.Data, `"dead":true`) {
+				_, _ = ofB.Store.Update(t.Context(), r)
+			}
+			return nil
+		})
 		a.end()
 		time.Sleep(17 * time.Second)
 		wantHeld(t, 4)(b)
@@ -209,11 +146,11 @@ func TestMemberIsTakenForDeadByDoubledRequest(t *testing.T) {
 func TestMembersComeBackAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := Memory()
-		var stores []*switchable
+		var stores []*faulty
 		var members []*Member
 		ids := make(map[string]bool)
 		for i := range 9 {
-			stores = append(stores, &switchable{Store: memory})
+			stores = append(stores, &faulty{Store: memory})
 			members = append(members, mustJoin(t, stores[i], Config{Name: fmt.Sprint("m", i), Slots: 9}))
 			ids[members[i].ID()] = true
 		}
@@ -263,26 +200,6 @@ func TestMembersWithOtherSlots(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := works.Stats().Held; n != len(works.slots) || !errors.Is(other.Err(), ErrIncompatible) {
 			t.Errorf("FAILURE: %d of %d slots are held: %v", n, len(works.slots), other.Err())
-		}
-	})
-}
-
-// A replica whose Hash is another one gets no slots, and says why.
-func TestMemberWithOtherHash(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-		mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
-		time.Sleep(2 * time.Second)
-		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
-		mustQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string],
-			Hash: func(key string) uint64 { return HashString(key[:1]) }})
-		c := mustJoin(t, store, Config{Name: "c", Slots: 4})
-		mustQueue(newRoot(), c, QueueConfig[string]{Keys: noKeys[string]})
-		time.Sleep(20 * time.Second)
-		wantHeld(t, 2, 0, 2)(a, b, c)
-		if err := b.Err(); !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "Hash") {
-			t.Errorf("FAILURE: %v", err)
 		}
 	})
 }

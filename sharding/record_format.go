@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -32,11 +30,12 @@ type tableData struct {
 	Replaces bool              `json:"replaces,omitempty"`
 	Hashes   map[string]string `json:"hashes,omitempty"`
 
+	// Members are numbered in this order. Holders and Next have the number of each slot's holder, and of the next
+	// one if it is to move, or -1. Ages says how many epochs ago the slot got its holder.
 	Members []string `json:"members"`
-	// Holders has a word for each run of equal slots, in order: the number of the holder in Members, or "-";
-	// ">" and the number of the next holder, if the slot is to move; "@" and how many epochs ago it got its
-	// holder; "*" and the length of the run, if that is not 1. For example "0@3*64 0>2@3 -@1".
-	Holders string `json:"holders"`
+	Holders []int    `json:"holders"`
+	Next    []int    `json:"next"`
+	Ages    []int64  `json:"ages"`
 }
 
 func (t *table) encode() string {
@@ -44,32 +43,19 @@ func (t *table) encode() string {
 		Format: formatVersion, ID: t.id, Settling: t.settling, Leaving: t.leaving,
 		Slots: len(t.slots), Epoch: t.epoch, Members: []string{},
 		Replaces: t.replaces, Hashes: t.hashes}
-	numbers := map[string]string{"": "-"}
-	number := func(member string) string {
-		if numbers[member] == "" {
-			numbers[member] = strconv.Itoa(len(d.Members))
+	numbers := map[string]int{"": -1}
+	number := func(member string) int {
+		if _, ok := numbers[member]; !ok {
+			numbers[member] = len(d.Members)
 			d.Members = append(d.Members, member)
 		}
 		return numbers[member]
 	}
-	var words []string
-	for s := 0; s < len(t.slots); {
-		slot, run := t.slots[s], 1
-		for s+run < len(t.slots) && t.slots[s+run] == slot {
-			run++
-		}
-		word := number(slot.holder)
-		if slot.next != "" {
-			word += ">" + number(slot.next)
-		}
-		word += "@" + strconv.FormatInt(t.epoch-slot.epoch, 10)
-		if run > 1 {
-			word += "*" + strconv.Itoa(run)
-		}
-		words = append(words, word)
-		s += run
+	for _, slot := range t.slots {
+		d.Holders = append(d.Holders, number(slot.holder))
+		d.Next = append(d.Next, number(slot.next))
+		d.Ages = append(d.Ages, t.epoch-slot.epoch)
 	}
-	d.Holders = strings.Join(words, " ")
 	return encode(d, t.unknown)
 }
 
@@ -82,54 +68,33 @@ func decodeTable(r Record, slots int) (*table, error) {
 	if d.Slots != slots {
 		return nil, otherSlots(r, d.Slots, slots)
 	}
-	if d.Epoch < 0 || d.Epoch > maxEpoch {
-		return nil, foreign(r, fmt.Errorf("epoch %d", d.Epoch))
+	if d.ID == "" || d.Epoch < 0 || d.Epoch > maxEpoch ||
+		len(d.Holders) != slots || len(d.Next) != slots || len(d.Ages) != slots {
+		return nil, foreign(r, fmt.Errorf("table %q, epoch %d, %d slots", d.ID, d.Epoch, len(d.Holders)))
 	}
 	t := &table{
 		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, replaces: d.Replaces,
-		hashes: d.Hashes, unknown: unknownFields(r, d), slots: make([]tableSlot, 0, slots)}
-	for word := range strings.FieldsSeq(d.Holders) {
-		slot, run, ok := d.parse(word)
-		if !ok || run > slots-len(t.slots) {
-			return nil, foreign(r, fmt.Errorf("%q", word))
+		hashes: d.Hashes, unknown: unknownFields(r, d), slots: make([]tableSlot, slots)}
+	for i := range t.slots {
+		holder, knowsHolder := d.member(d.Holders[i])
+		next, knowsNext := d.member(d.Next[i])
+		if !knowsHolder || !knowsNext || d.Ages[i] < 0 || d.Ages[i] > d.Epoch {
+			return nil, foreign(r, fmt.Errorf("slot %d", i))
 		}
-		t.slots = append(t.slots, slices.Repeat([]tableSlot{slot}, run)...)
-	}
-	if len(t.slots) != slots || t.id == "" {
-		return nil, foreign(r, fmt.Errorf("table %q with %d slots", t.id, len(t.slots)))
+		t.slots[i] = tableSlot{holder, next, d.Epoch - d.Ages[i]}
 	}
 	return t, nil
 }
 
-// parse reads a word of Holders.
-func (d *tableData) parse(word string) (slot tableSlot, run int, ok bool) {
-	word, length, isRun := strings.Cut(word, "*")
-	if run = 1; isRun {
-		run, _ = strconv.Atoi(length) // 0 if it is no number
-	}
-	word, age, ok := strings.Cut(word, "@")
-	n, err := strconv.ParseInt(age, 10, 64)
-	if !ok || err != nil || n < 0 || n > d.Epoch || run < 1 {
-		return slot, 0, false
-	}
-	slot.epoch = d.Epoch - n
-	holder, next, moves := strings.Cut(word, ">")
-	slot.holder, ok = d.member(holder)
-	if ok && moves {
-		slot.next, ok = d.member(next)
-	}
-	return slot, run, ok
-}
-
-func (d *tableData) member(number string) (string, bool) {
-	if number == "-" {
+// member returns the id of a member by its number.
+func (d *tableData) member(number int) (id string, ok bool) {
+	switch {
+	case number == -1:
 		return "", true
-	}
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 0 || n >= len(d.Members) || d.Members[n] == "" {
+	case number < 0 || number >= len(d.Members):
 		return "", false
 	}
-	return d.Members[n], true
+	return d.Members[number], d.Members[number] != ""
 }
 
 // memberData is a member as its record has it.
@@ -140,15 +105,13 @@ type memberData struct {
 	Sequence int64 `json:"sequence"`
 	// Lease is how long the member lives after a write, in nanoseconds.
 	Lease int64 `json:"lease"`
-	// Slots is how many slots the group has. Hashes names each queue's hash, by its name.
-	Slots  int               `json:"slots"`
-	Hashes map[string]string `json:"hashes,omitempty"`
+	Slots int   `json:"slots"` // how many the group has
 	// Table is the last table that the member has seen and can use. It holds slots by no other.
 	Table string `json:"table,omitempty"`
 	// Epoch is the greatest that the member has seen, in any table.
 	Epoch int64 `json:"epoch,omitempty"`
 	// Dead: the member's life has ended. Another one has set this after a lease without a renewal, or the
-	// member itself when it left or gave up.
+	// member itself when it left.
 	Dead bool `json:"dead,omitempty"`
 	// Queues is how many queues the member has, if it has all that its program makes. At 0 it takes no slots.
 	Queues int `json:"queues,omitempty"`

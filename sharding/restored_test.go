@@ -31,7 +31,7 @@ func TestRestoredBackup(t *testing.T) {
 	for _, away := range []time.Duration{0, 4 * time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			server := newSimServer()
-			store := &switchable{Store: Leases(server, "ns")}
+			store := &faulty{Store: Leases(server, "ns")}
 			a := mustJoin(t, store, Config{Name: "a", Slots: 6})
 			b := mustJoin(t, store, Config{Name: "b", Slots: 6})
 			time.Sleep(10 * time.Second)
@@ -132,10 +132,7 @@ func TestRestoredBackupWithoutGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
 		store, backup := Leases(server, "ns"), server.backup()
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
-		time.Sleep(10 * time.Second)
-		wantHeld(t, 2, 2)(a, b)
+		a, b, _, _ := two(t, store, 4)
 		server.restore(backup, 1000)
 		wantNoSlotTwiceFor(t, 35*time.Second, a, b)
 		wantHeld(t, 2, 2)(a, b)

@@ -45,25 +45,28 @@ func (m *Member) confirm() error {
 	m.update(func() {
 		if view := &m.mu.view; view.table == nil || began.mono >= view.firstReadBegan {
 			view.missing, view.unusable = true, nil
-			m.admitLocked()
 			signal(m.toWork)
 		}
 	})
 	return nil
 }
 
-// tableChanged notes what the watch or a list shows. Both may be late: all but a newer table must be read.
+// tableChanged notes what the watch or a list shows. Both may be late, so a newer table counts, and an older one
+// says nothing; else the table must be read.
 func (m *Member) tableChanged(e Event) {
 	t, err := decodeTable(e.Record, m.config.Slots)
 	m.update(func() {
 		m.mu.heardAt = m.now()
-		view := &m.mu.view
-		switch {
-		case !e.Deleted && e.Record.Version == view.version:
-		case err == nil && !e.Deleted && m.checkHashesLocked(t) == nil && t.relationTo(view.table) == newer:
+		relation := successor
+		if err == nil && !e.Deleted && m.checkHashesLocked(t) == nil {
+			relation = t.relationTo(m.mu.view.table)
+		}
+		switch relation {
+		case newer:
 			m.adoptLocked(t, e.Record.Version)
+		case same, older:
 		default:
-			signal(m.toConfirm)
+			signal(m.toRefresh)
 		}
 		signal(m.toWork)
 	})
@@ -95,11 +98,7 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment) er
 	switch t.relationTo(view.table) {
 	case successor:
 		if view.table != nil {
-			level := slog.LevelError
-			if view.table.settling && !t.settling { // The new table got another id when it was filled.
-				level = slog.LevelInfo
-			}
-			m.logLocked(level, "There is a new table", "table", t.id, "before", view.table.id)
+			m.logLocked(slog.LevelError, "There is a new table", "table", t.id, "before", view.table.id)
 			view.earlier = true
 		}
 		view.firstReadBegan, view.firstReadEnded, view.confirmed = began.mono, m.now(), neverMoment
@@ -116,8 +115,7 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment) er
 	case contrary:
 		return m.endRestoredLocked("the table contradicts one that this member has seen")
 	}
-	m.admitLocked()
-	view.missing, view.unusable, m.mu.health.unusable = false, nil, 0 // before giveUp looks
+	view.missing, view.unusable = false, nil
 	m.noteConfirmedLocked(t, began)
 	return nil
 }
@@ -128,11 +126,11 @@ func (m *Member) noteConfirmedLocked(t *table, began moment) {
 	switch self := &m.mu.self; {
 	case self.version == "":
 	case self.follows != t.id:
-		signal(m.toRenew)
+		signal(m.toRefresh)
 	case began.mono >= self.followsSince:
 		m.mu.view.confirmed = m.mu.view.confirmed.latest(began)
 	default:
-		signal(m.toConfirm)
+		signal(m.toRefresh)
 	}
 }
 

@@ -51,35 +51,6 @@ func opens(ctx context.Context, channel <-chan struct{}) bool {
 	}
 }
 
-// hidden is a store that does not let its user read or write the table.
-type hidden struct {
-	Store
-	hides atomic.Bool
-}
-
-func (s *hidden) Get(ctx context.Context, name string) (Record, error) {
-	r, err := s.Store.Get(ctx, name)
-	if err == nil && name == "g-table" && s.hides.Load() {
-		return Record{}, errors.New("hidden")
-	}
-	return r, err
-}
-
-func (s *hidden) Create(ctx context.Context, r Record) (Record, error) {
-	if r.Name == "g-table" && s.hides.Load() {
-		return Record{}, errors.New("hidden")
-	}
-	return s.Store.Create(ctx, r)
-}
-
-func (s *hidden) Watch(ctx context.Context, group, version string, changed func(Event)) error {
-	return s.Store.Watch(ctx, group, version, func(e Event) {
-		if e.Record.Name != "g-table" || !s.hides.Load() {
-			changed(e)
-		}
-	})
-}
-
 // A member reads the table once more after its record names it. Here b cannot read the first table, which a
 // has made, and which is deleted. b makes another one and fills it before the record of a names the first, so
 // it cannot know that a would hold slots by that one.
@@ -88,8 +59,13 @@ func TestTableIsReadAgain(t *testing.T) {
 		store := &slowCalls{
 			Store: Memory(), update: make(chan struct{}), first: make(chan struct{}), later: make(chan struct{}),
 		}
-		ofB := &hidden{Store: store.Store}
-		ofB.hides.Store(true)
+		ofB := &faulty{Store: store.Store}
+		ofB.do(func(verb string, r Record) error {
+			if _, err := store.Store.Get(t.Context(), r.Name); r.Name == "g-table" && (verb == "create" || err == nil) {
+				return errors.New("hidden")
+			}
+			return nil
+		})
 		b := mustJoin(t, ofB, Config{Name: "0"})
 		time.Sleep(4 * time.Second)
 		a := mustJoin(t, store, Config{Name: "a"})
@@ -100,10 +76,10 @@ func TestTableIsReadAgain(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		store.isSlow.Store(true)
-		signal(a.toConfirm) // The answer has the first table in it, and comes late.
+		signal(a.toRefresh) // The answer has the first table in it, and comes late.
 		synctest.Wait()
 		mustDelete(t, store.Store, "g-table")
-		ofB.hides.Store(false)
+		ofB.do(nil)
 		time.Sleep(1500 * time.Millisecond)
 		wantHeld(t, 0, 128)(a, b)
 		close(store.update)

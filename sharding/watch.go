@@ -101,6 +101,6 @@ func (m *Member) memberChangedLocked(id string, e Event) {
 		signal(m.toWork)
 	}
 	if id == m.mu.self.id && (e.Deleted || m.mu.members[id].data.Dead) {
-		signal(m.toRenew)
+		signal(m.toRefresh)
 	}
 }

@@ -4,7 +4,7 @@ import "time"
 
 // workLoop writes the table, marks and deletes records, and lets the member leave.
 func (m *Member) workLoop() {
-	steps := []step{{f: m.makeTable}, {f: m.markOverdue}, {f: m.tidyRecords}, {f: m.writeTable}, {f: m.giveUp}}
+	steps := []step{{f: m.makeTable}, {f: m.markOverdue}, {f: m.tidyRecords}, {f: m.writeTable}}
 	for !m.tryLeave() {
 		next, failed := m.work(steps)
 		wake := m.toWork
