@@ -149,7 +149,7 @@ func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.C
 // holdingOf returns the holding of the slot, or one that has ended.
 func (m *Member) holdingOf(slot int) *holding {
 	if m.expired() {
-		m.updateSlots() // The timer is late.
+		m.update(func() {}) // The timer is late.
 	}
 	h := m.slots[slot].holding.Load()
 	if h == nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 )
 
 // phase is how far a member is with leaving. It only grows.
@@ -107,14 +108,20 @@ func (m *Member) beginToRetireLocked() (r Record) {
 	}
 	m.mu.phase, m.mu.self.alive = max(m.mu.phase, retiring), false
 	m.mu.self.sequence++
-	return m.selfRecordLocked(m.mu.self.follows, true)
+	r, _ = m.selfRecordLocked(m.mu.self.follows, true)
+	return r
 }
 
-// retire stores r, which marks the member's record, so that nobody waits for a lease. The others delete the
-// record when the table gives the member no slot any more; if that is so already, the member does. A record
-// that cannot be marked is deleted at once: then the others wait for a lease.
+// retire stores r, which marks the member's record, so that nobody waits for a lease. It deletes the record
+// when the table gives the member no slot any more. If it does not see that within two seconds, others do it.
+// A record that cannot be marked is deleted at once: then the others wait for a lease.
 func (m *Member) retire(r Record) error {
 	marked, err := m.markSelf(r)
+	for until := m.now() + 2*time.Second; marked && m.awaitsTakers() && m.now() < until; {
+		if m.sleep(m.ctx, soon, m.toWork) != nil {
+			return nil
+		}
+	}
 	if marked && !m.holdsNothing() {
 		return nil
 	}
@@ -135,13 +142,7 @@ func (m *Member) markSelf(r Record) (marked bool, err error) {
 		_, err = m.put(r)
 		pause := soon
 		if errors.Is(err, ErrConflict) { // with the last renewal, or an attempt that has reported an error
-			known, getErr := m.get(r.Name)
-			switch {
-			case getErr != nil:
-				err = getErr
-			case known.Data == r.Data:
-				return true, nil
-			default:
+			if known, getErr := m.get(r.Name); getErr == nil {
 				r.Version, pause = known.Version, stagger
 			}
 		}
@@ -153,6 +154,14 @@ func (m *Member) markSelf(r Record) (marked bool, err error) {
 		}
 	}
 	return false, err
+}
+
+// awaitsTakers reports whether the member will see in the table that others take its slots.
+func (m *Member) awaitsTakers() bool {
+	m.mu.Lock()
+	usable := m.mu.view.unusable == nil
+	m.mu.Unlock()
+	return usable && !m.holdsNothing()
 }
 
 // holdsNothing reports whether the table gives the member no slot any more.

@@ -49,9 +49,8 @@ type Member struct {
 	store  Store
 	logger *slog.Logger
 	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
-	start           time.Time
-	firstID         string // the id in the first life; see newSelf
-	reportedNoQueue bool   // by workLoop, and a queue is lacking still
+	start   time.Time
+	noQueue trouble // of workLoop
 
 	slots []ownSlot
 	// states has the state of each slot. They lie close together, because queues read one for each key.
@@ -69,7 +68,6 @@ type Member struct {
 	mu struct {
 		sync.Mutex
 		self        ownRecord
-		lives       int // how many ids this process has had
 		view        view
 		members     map[string]*knownMember // by their ids
 		listVersion string                  // of the last list: a watch begins there
@@ -119,7 +117,6 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.queues.Store(&[]memberQueue{})
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.logger = config.Logger.With("group", config.Group)
-	m.firstID = config.newID(idName(config.Name))
 	m.mu.self = m.newSelf()
 	m.mu.view = view{firstReadBegan: never, confirmed: neverMoment, longestLease: config.Lease}
 	m.mu.members, m.mu.health.failedAt = make(map[string]*knownMember), never

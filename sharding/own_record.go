@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"time"
 )
@@ -13,21 +12,16 @@ import (
 type ownRecord struct {
 	id      string
 	version string // empty until the record is stored
-	// sequence counts attempts to write the record. attempts has those that may be in it, or get into it.
-	sequence       int64
-	attempts       map[int64]attempt
-	storedSequence int64 // that of the record when it was seen last
+	// sequence counts attempts to write the record, and the last one began at attempted. storedSequence is the
+	// attempt that was in the record when it was seen last.
+	sequence, storedSequence int64
+	attempted                moment
 	// alive: as far as the member knows, its record is there, unmarked, so nobody gives its slots away.
 	alive   bool
 	renewed moment // when the last attempt began that is known to have succeeded
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-}
-
-type attempt struct {
-	began   moment
-	follows string
 }
 
 // moment is a reading of both clocks: the monotonic one, which people cannot set, and the wall clock, which
@@ -55,12 +49,7 @@ func (m *Member) nowByBoth() moment {
 
 // newSelf returns the beginning of a new life. Its id was never used.
 func (m *Member) newSelf() ownRecord {
-	id := m.firstID
-	if m.mu.lives++; m.mu.lives > 1 {
-		id = fmt.Sprintf("%s.%d", m.firstID, m.mu.lives)
-	}
-	return ownRecord{
-		id: id, attempts: make(map[int64]attempt), alive: true,
+	return ownRecord{id: m.config.newID(idName(m.config.Name)), alive: true,
 		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows}
 }
 
@@ -100,11 +89,11 @@ func (m *Member) refreshLoop() {
 // renew creates the member's record, or writes it again.
 func (m *Member) renew() error {
 	for range 3 {
-		r, sequence, ok := m.nextAttempt()
+		r, d, ok := m.nextAttempt()
 		if !ok {
 			return nil
 		}
-		if upToDate, err := m.writeSelf(r, sequence); err != nil {
+		if upToDate, err := m.writeSelf(r, d); err != nil {
 			return err
 		} else if upToDate {
 			return nil
@@ -114,9 +103,9 @@ func (m *Member) renew() error {
 }
 
 // writeSelf makes an attempt to write the record. If it returns false and no error, renew makes another.
-func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) {
+func (m *Member) writeSelf(r Record, d memberData) (upToDate bool, err error) {
 	creates := r.Version == ""
-	if creates && sequence > 1 {
+	if creates && d.Sequence > 1 {
 		// The first attempt to create it has reported an error. If it succeeded nevertheless, others may have
 		// ended the record's life by now, and a second one could bring back a member that they take for dead.
 		return m.readSelf()
@@ -124,7 +113,7 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 	r, err = m.put(r)
 	switch {
 	case err == nil:
-		return m.noteStored(sequence, r)
+		return m.noteStored(d, r)
 	case creates && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused)):
 		// There is no namespace, or a quota is used up. It was not created, for certain.
 		m.mu.Lock()
@@ -140,21 +129,20 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 }
 
 // nextAttempt begins an attempt to write the record. It returns false if the member has left or ended.
-func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
+func (m *Member) nextAttempt() (r Record, d memberData, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.phase >= retiring || m.mu.restored {
-		return r, 0, false
+		return r, d, false
 	}
-	self := &m.mu.self
-	self.sequence++
-	a := attempt{began: m.nowByBoth(), follows: m.followLocked()}
-	self.attempts[self.sequence] = a
-	return m.selfRecordLocked(a.follows, false), self.sequence, true
+	m.mu.self.sequence++
+	m.mu.self.attempted = m.nowByBoth()
+	r, d = m.selfRecordLocked(m.followLocked(), false)
+	return r, d, true
 }
 
 // selfRecordLocked returns the member's record. If it is dead, the record ends the member's life.
-func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
+func (m *Member) selfRecordLocked(follows string, isDead bool) (Record, memberData) {
 	self := &m.mu.self
 	d := memberData{
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
@@ -163,7 +151,7 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	held, _ := m.countLocked()
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d, nil),
-		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Slots: held}
+		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Slots: held}, d
 }
 
 // followLocked returns the id of the table that the record should name. By naming a new one the member says
@@ -175,33 +163,32 @@ func (m *Member) followLocked() string {
 	return m.mu.self.follows
 }
 
-// noteStored notes that record r, which has that attempt in it, is stored. It reports whether that is the
-// last attempt. Validity counts from its beginning: others may have seen it at any time since.
-func (m *Member) noteStored(sequence int64, r Record) (upToDate bool, err error) {
-	m.update(func() { upToDate, err = m.noteStoredLocked(sequence, r) })
+// noteStored notes that record r is stored, which has d. It reports whether that is the last attempt. Then
+// validity counts from its beginning: others may have seen it at any time since.
+func (m *Member) noteStored(d memberData, r Record) (upToDate bool, err error) {
+	m.update(func() { upToDate, err = m.noteStoredLocked(d, r) })
 	return upToDate, err
 }
 
-func (m *Member) noteStoredLocked(sequence int64, r Record) (upToDate bool, err error) {
+func (m *Member) noteStoredLocked(d memberData, r Record) (upToDate bool, err error) {
 	self := &m.mu.self
-	if sequence < self.storedSequence {
+	if d.Sequence < self.storedSequence {
 		return false, m.endRestoredLocked("the member's record is older than what it has written")
 	}
-	self.version, self.storedSequence = r.Version, sequence
+	self.version, self.storedSequence = r.Version, d.Sequence
 	m.sawMemberLocked(self.id, r)
-	if a, ok := self.attempts[sequence]; ok {
-		if a.began.since(self.renewed) > m.config.Lease*2/3 || self.renewed.mono < m.mu.health.failedAt {
-			m.extendLeasesLocked() // It was out of touch.
-		}
-		self.renewed = self.renewed.latest(a.began)
-		if self.follows != a.follows || self.followsSince == never {
-			self.follows, self.followsSince = a.follows, m.now()
-			signal(m.toRefresh)
-		}
-		// Earlier ones conflict with this one.
-		maps.DeleteFunc(self.attempts, func(s int64, _ attempt) bool { return s <= sequence })
+	if self.follows != d.Table || self.followsSince == never {
+		self.follows, self.followsSince = d.Table, m.now()
+		signal(m.toRefresh)
 	}
-	return sequence == self.sequence, nil
+	if d.Sequence < self.sequence { // renew makes another attempt.
+		return false, nil
+	}
+	if self.attempted.since(self.renewed) > m.config.Lease*2/3 || self.renewed.mono < m.mu.health.failedAt {
+		m.extendLeasesLocked() // It was out of touch.
+	}
+	self.renewed = self.attempted
+	return true, nil
 }
 
 // readSelf reads the record after a write that may have failed, and reports whether the last one succeeded.
@@ -215,7 +202,7 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 		switch d, err := decodeMember(r); {
 		case d.ID == id && d.Dead:
 		case d.ID == id && err == nil:
-			return m.noteStored(d.Sequence, r)
+			return m.noteStored(d, r)
 		default:
 			m.logger.Error("Something else writes the member's record. Going on as a new member",
 				"member", id, "err", err)

@@ -126,9 +126,6 @@ func (m *Member) logLocked(level slog.Level, message string, args ...any) {
 	m.mu.changes.log = append(m.mu.changes.log, logLine{level, message, args})
 }
 
-// updateSlots updates the slots after time has passed.
-func (m *Member) updateSlots() { m.update(func() {}) }
-
 // updateSlotsLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
 func (m *Member) updateSlotsLocked() {
 	valid, wasValid := m.updateValidityLocked(), m.mu.wasValid

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue/operate"
@@ -52,8 +51,6 @@ func (m *Member) Stats() Stats {
 	return st
 }
 
-const maxFacts = 10 // how many members, and how many moves, Facts names
-
 // Below returns the queue that q hands out from, so that tools show only one of them.
 func (q *queue[T]) Below() any { return q.inner }
 
@@ -79,49 +76,29 @@ func fact(name, format string, args ...any) operate.Fact {
 }
 
 func (m *Member) facts() []operate.Fact {
-	st := m.Stats()
-	facts := []operate.Fact{fact("Member", "%s", st.Member)}
-	old := ""
+	st, slots := m.Stats(), m.Slots()
 	m.mu.Lock()
 	now, until, confirmed := m.now(), time.Duration(m.validUntil.Load()), m.mu.view.confirmed.mono
 	m.mu.Unlock()
-	if st.InTouch {
-		left := (until - now).Round(100 * time.Millisecond)
-		facts = append(facts, fact("Group", "%s, %d members", st.Group, st.Members),
-			fact("In touch", "yes, and for %v more if it cannot renew its lease", left))
-		if st.Err != nil {
-			facts = append(facts, fact("Problem", "%v", st.Err))
+	group := fmt.Sprintf("%s, %d members", st.Group, st.Members)
+	touch := fmt.Sprintf("yes, and for %v more if it cannot renew its lease", (until - now).Round(100*time.Millisecond))
+	age := "" // of what is known of the others
+	if !st.InTouch {
+		group, touch = st.Group, "no"
+		if until > 0 {
+			touch += fmt.Sprintf(" for %v", (now - until).Round(time.Second))
 		}
-	} else {
-		since := ""
-		if until > 0 && now > until {
-			since = fmt.Sprintf(" for %v", (now - until).Round(time.Second))
-		}
-		if confirmed >= 0 { // What is known of others is as old as the table.
-			old = fmt.Sprintf(", %v ago", (now - confirmed).Round(time.Second))
-		}
-		facts = append(facts, fact("Group", "%s", st.Group), fact("In touch", "no%s: %v", since, st.Err))
-	}
-	facts = append(facts, fact("Queues", "%d%s", st.Queues, m.fewerQueues(st.Queues)),
-		fact("Slots held", "%d of %d", st.Held, st.Slots))
-	return slices.Concat(facts, m.kept(), factsOf(m.Slots(), old))
-}
-
-// fewerQueues names members that lack queues: the keys of their slots in these queues are not handled.
-func (m *Member) fewerQueues(queues int) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var fewer []string
-	for id, k := range m.mu.members {
-		if k.isAlive(m.now()) && 0 < k.data.Queues && k.data.Queues < queues && id != m.mu.self.id {
-			fewer = append(fewer, fmt.Sprintf("%s has %d", id, k.data.Queues))
+		touch += fmt.Sprintf(": %v", st.Err)
+		if confirmed >= 0 {
+			age = fmt.Sprintf(", %v ago", (now - confirmed).Round(time.Second))
 		}
 	}
-	if len(fewer) == 0 {
-		return ""
+	facts := []operate.Fact{fact("Member", "%s", st.Member), fact("Group", "%s", group), fact("In touch", "%s", touch)}
+	if st.InTouch && st.Err != nil {
+		facts = append(facts, fact("Problem", "%v", st.Err))
 	}
-	slices.Sort(fewer)
-	return "; keys of some queues are not handled: " + strings.Join(fewer[:min(len(fewer), maxFacts)], ", ")
+	facts = append(facts, fact("Queues", "%d", st.Queues), fact("Slots held", "%d of %d", st.Held, st.Slots))
+	return slices.Concat(facts, m.kept(), factsOf(slots, age))
 }
 
 // kept says how many slots cannot move, and why.
@@ -141,48 +118,36 @@ func (m *Member) kept() []operate.Fact {
 	if m.mu.health.notWritten > 0 {
 		why = "the table cannot be stored"
 	}
-	next = next.Round(time.Second)
-	return []operate.Fact{fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next)}
+	return []operate.Fact{
+		fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next.Round(time.Second))}
 }
 
-// factsOf says who holds the slots, and what moves. If it is not up to date, old says its age.
-func factsOf(slots []Slot, old string) (facts []operate.Fact) {
-	held, moves := make(map[string]int), make(map[string]move)
+// factsOf says who holds the slots, and what moves.
+func factsOf(slots []Slot, age string) (facts []operate.Fact) {
+	held, moving, handlers := make(map[string]int), make(map[string]int), make(map[string]int)
+	since := make(map[string]time.Duration)
 	for _, s := range slots {
 		holder := cmp.Or(s.Holder, "nobody")
-		held["Slots of "+holder]++
+		held[holder]++
 		if s.Next != "" {
-			name := fmt.Sprintf("Move from %s to %s", holder, s.Next)
-			m := moves[name]
-			moves[name] = move{m.slots + 1, m.handlers + s.Handlers, max(m.since, s.Stopping)}
+			move := fmt.Sprintf("Move from %s to %s", holder, s.Next)
+			moving[move]++
+			handlers[move] += s.Handlers
+			since[move] = max(since[move], s.Stopping)
 		}
 	}
-	for i, name := range slices.Sorted(maps.Keys(held)) {
-		if i == maxFacts {
-			facts = append(facts, fact("Slots of others", "%d more members", len(held)-maxFacts))
-			break
-		}
-		facts = append(facts, fact(name, "%d%s", held[name], old))
+	for _, holder := range slices.Sorted(maps.Keys(held)) {
+		facts = append(facts, fact("Slots of "+holder, "%d%s", held[holder], age))
 	}
-	names := slices.Sorted(maps.Keys(moves))
-	for _, name := range names[:min(len(names), maxFacts)] {
-		facts = append(facts, fact(name, "%v%s", moves[name], old))
+	for _, move := range slices.Sorted(maps.Keys(moving)) {
+		value := fmt.Sprintf("%d slots", moving[move])
+		if since[move] > 0 { // Otherwise it is another member's, or has not begun.
+			value += fmt.Sprintf(" for %v, waiting for %d handlers",
+				since[move].Round(100*time.Millisecond), handlers[move])
+		}
+		facts = append(facts, fact(move, "%s%s", value, age))
 	}
 	return facts
-}
-
-// move is what moves from one member to another, as a fact.
-type move struct {
-	slots, handlers int
-	since           time.Duration
-}
-
-func (m move) String() string {
-	if m.since == 0 { // Another member's, or not stopping yet.
-		return fmt.Sprintf("%d slots", m.slots)
-	}
-	since := m.since.Round(100 * time.Millisecond)
-	return fmt.Sprintf("%d slots for %v, waiting for %d handlers", m.slots, since, m.handlers)
 }
 
 // Slot is what [Member.Slots] shows of a slot.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"strings"
@@ -119,20 +118,6 @@ func TestMemberWithoutQueueSaysSo(t *testing.T) {
 	})
 }
 
-// If members have different queues, the page names those with fewer: keys of some queues are not handled.
-func TestFactsNameMembersWithFewerQueues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, name := Memory(), func(name string) string { return name }
-		a := mustJoin(t, store, Config{Name: "a", newID: name, Queues: []string{"sites", "teams"}})
-		q := newQueueOf(a, QueueConfig[string]{Name: "sites"})
-		newQueueOf(a, QueueConfig[string]{Name: "teams"})
-		b := mustJoin(t, store, Config{Name: "canary", newID: name})
-		time.Sleep(10 * time.Second)
-		wantFacts(t, q, "Queues: 3; keys of some queues are not handled: canary has 1") // mustJoin makes one
-		wantFacts(t, newQueueOf(b, QueueConfig[string]{}), "Queues: 2")
-	})
-}
-
 // A listing that hangs or fails is on the page, and in Unlisted.
 func TestListingThatHangsIsVisible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,20 +180,6 @@ func TestTableHasNoHolder(t *testing.T) {
 			t.Error(r, err)
 		}
 	})
-}
-
-func TestFactsOfManyMembers(t *testing.T) {
-	var slots []Slot
-	for i := range 100 {
-		slots = append(slots, Slot{Holder: fmt.Sprint("m", i), Next: fmt.Sprint("n", i)})
-	}
-	facts := factsOf(slots, "")
-	if n := len(facts); n != 2*maxFacts+1 {
-		t.Errorf("%d facts", n)
-	}
-	if f := facts[maxFacts]; f.Value != "90 more members" {
-		t.Error(f)
-	}
 }
 
 // A handover counts when the table shows it, not when it is tried.

@@ -67,7 +67,9 @@ func (m *Member) tableRecord(t *table, version string) Record {
 
 // noteWrite notes how a write of table t has ended. If the server has refused handovers, the member keeps the
 // slots for now. If it is not known whether they were written, they rest until somebody writes the table.
-func (m *Member) noteWrite(t *table, err error) { m.update(func() { m.noteWriteLocked(t, err) }) }
+func (m *Member) noteWrite(t *table, err error) {
+	m.update(func() { m.noteWriteLocked(t, err) })
+}
 
 func (m *Member) noteWriteLocked(t *table, err error) {
 	switch {

@@ -25,19 +25,18 @@ type step struct {
 
 // work does what is due. It returns when to look again if nothing changes, and whether a step failed.
 func (m *Member) work(steps []step) (next time.Duration, failed bool) {
-	now, lacksQueue := m.now(), error(nil)
+	now := m.now()
 	m.update(func() {
 		m.updateSlotsLocked()
 		next = m.endTimedOutLocked(now)
-		lacksQueue = m.lacksQueueLocked()
 		if m.mu.handOverAt > now {
 			next = min(next, m.mu.handOverAt)
 		}
 	})
-	if lacksQueue != nil && !m.reportedNoQueue {
-		m.logger.Warn("No slots", "member", m.ID(), "err", lacksQueue)
-	}
-	m.reportedNoQueue = lacksQueue != nil
+	m.mu.Lock()
+	lacksQueue := m.lacksQueueLocked()
+	m.mu.Unlock()
+	m.note(&m.noQueue, "No slots", lacksQueue)
 	for i := range steps {
 		s := &steps[i]
 		due, err := s.f(now)

@@ -3,13 +3,13 @@ package main
 // rules are the protocol's, each broken by changes of the source.
 var rules = []rule{
 	{"validity counts from the end of a renewal", []change{
-		{"own_record.go", "self.renewed.latest(a.began)", "self.renewed.latest(m.nowByBoth())"},
+		{"own_record.go", "self.renewed = self.attempted", "self.renewed = m.nowByBoth()"},
 	}},
 	{"validity has no margin for clocks", []change{
 		{"own_record.go", "m.config.Lease - m.config.Margin", "m.config.Lease"},
 	}},
 	{"a record is created a second time", []change{
-		{"own_record.go", "if creates && sequence > 1 {", "if false {"},
+		{"own_record.go", "if creates && d.Sequence > 1 {", "if false {"},
 	}},
 	{"a record is marked although it has changed", []change{
 		{"dead_members.go", "\t\t_, err = m.readMember(id)\n\t\treturn err\n", "\t\tif r, err = m.get(m.recordName(id)); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tr.Data = encode(d, d.unknown)\n\t\tif r, err = m.put(r); err != nil {\n\t\t\treturn err\n\t\t}\n"},
@@ -47,7 +47,7 @@ var rules = []rule{
 		{"table_write.go", "case m.mu.phase == staying: // One", "case false: //"},
 	}},
 	{"a member that was out of touch counts as dead at once", []change{
-		{"own_record.go", "a.began.since(self.renewed) > m.config.Lease*2/3", "false"},
+		{"own_record.go", "self.attempted.since(self.renewed) > m.config.Lease*2/3", "false"},
 	}},
 	{"a member that has just come gets slots at once", []change{
 		{"plan.go", "if until > now {", "if false {"},
@@ -119,7 +119,7 @@ var rules = []rule{
 		{"hash.go", "ok && other != hash", "ok && other != hash && false"},
 	}},
 	{"after a conflict the last attempt counts", []change{
-		{"own_record.go", "m.noteStored(d.Sequence, r)", "m.noteStored(m.mu.self.sequence, r)"},
+		{"own_record.go", "if d.Sequence < self.sequence {", "if false {"},
 	}},
 	{"slots are given away before the record is marked", []change{
 		{"known_members.go", "case k.data.Dead, k.isGone && expired:", "case k.data.Dead, expired:"},
@@ -163,7 +163,7 @@ var rules = []rule{
 		{"new_table.go", "if err != nil || d.Table != \"\" && d.Table != t.id {", "if false {"},
 	}},
 	{"a member whose record is older than what it has written continues", []change{
-		{"own_record.go", "if sequence < self.storedSequence {", "if false {"},
+		{"own_record.go", "if d.Sequence < self.storedSequence {", "if false {"},
 	}},
 	{"a table of the past is believed", []change{
 		{"table_view.go", `return m.endRestoredLocked("the table is older than one that this member has seen")`, "return nil"},
