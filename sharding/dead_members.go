@@ -57,7 +57,7 @@ func (m *Member) markDead(id string) error {
 		return err
 	}
 	d.Format, d.ID, d.Slots, d.Dead = formatVersion, id, m.config.Slots, true // d may be empty.
-	r.Data = encode(d, d.unknown)
+	r.Data = encode(d)
 	if r, err = m.put(r); errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
 		_, err = m.readMember(id)
 		return err

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 // faulty is a store whose calls a test can count, fail and hold up. While it is away its calls fail, and while
-// it is silent its lists fail and its watches report no changes.
+// it is silent its lists fail and its watches end at the first change, which they do not report.
 type faulty struct {
 	Store
 	away, silent                                    atomic.Bool
@@ -104,8 +104,13 @@ func (s *faulty) Watch(ctx context.Context, group, version string, changed func(
 	if err := s.call(&s.watches, "watch", Record{}); err != nil && !s.away.Load() {
 		return err
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	return s.Store.Watch(ctx, group, version, func(e Event) {
-		if !s.silent.Load() {
+		if s.silent.Load() {
+			end()
+		}
+		if ctx.Err() == nil {
 			changed(e)
 		}
 	})

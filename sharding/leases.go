@@ -34,10 +34,11 @@ func Leases(client coordination.LeasesGetter, namespace string) Store {
 
 type leases struct{ client coordination.LeaseInterface }
 
-// inGroup selects the Leases of a group, from that version on. A list ignores AllowWatchBookmarks.
+// inGroup selects the Leases of a group, from that version on. The server ends a watch after five minutes, in case
+// that its connection is dead and nobody notices.
 func inGroup(group, version string) metav1.ListOptions {
 	label := groupLabel + "=" + group
-	return metav1.ListOptions{LabelSelector: label, ResourceVersion: version, AllowWatchBookmarks: true}
+	return metav1.ListOptions{LabelSelector: label, ResourceVersion: version, TimeoutSeconds: ptr.To[int64](300)}
 }
 
 func (s *leases) Get(ctx context.Context, name string) (Record, error) {
@@ -52,9 +53,7 @@ func (s *leases) List(ctx context.Context, group string) ([]Record, string, erro
 	}
 	var records []Record
 	for i := range list.Items {
-		if list.Items[i].DeletionTimestamp == nil {
-			records = append(records, toRecord(&list.Items[i]))
-		}
+		records = append(records, toRecord(&list.Items[i]))
 	}
 	return records, list.ResourceVersion, nil
 }
@@ -77,23 +76,14 @@ func (s *leases) Watch(ctx context.Context, group, version string, changed func(
 				return apierrors.FromObject(e.Object)
 			}
 			if lease, ok := e.Object.(*coordinationv1.Lease); ok && e.Type != watch.Bookmark {
-				isDeleted := e.Type == watch.Deleted || lease.DeletionTimestamp != nil
-				changed(Event{Record: toRecord(lease), Deleted: isDeleted})
+				changed(Event{Record: toRecord(lease), Deleted: e.Type == watch.Deleted})
 			}
 		}
 	}
 }
 
 func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
-	created, err := s.client.Create(ctx, toLease(r), metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		old, getErr := s.client.Get(ctx, r.Name, metav1.GetOptions{})
-		if getErr == nil && old.DeletionTimestamp != nil {
-			err = fmt.Errorf("sharding: the Lease %s is deleted, but kept by its finalizers %v: remove these",
-				r.Name, old.Finalizers)
-		}
-	}
-	return recordOf(created, err)
+	return recordOf(s.client.Create(ctx, toLease(r), metav1.CreateOptions{}))
 }
 
 func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
@@ -118,14 +108,9 @@ func splitVersion(version string) (types.UID, string) {
 	return types.UID(uid), resourceVersion
 }
 
-// recordOf returns a Lease as a record. One that is being deleted, and that a finalizer keeps, is not there:
-// its owner must not go on with it, because those who deleted it believe that it is gone.
 func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
 	if err != nil {
 		return Record{}, storeError(err)
-	}
-	if lease.DeletionTimestamp != nil {
-		return Record{}, fmt.Errorf("%w: %s is being deleted", ErrNotFound, lease.Name)
 	}
 	return toRecord(lease), nil
 }

@@ -71,7 +71,6 @@ type Member struct {
 		view        view
 		members     map[string]*knownMember // by their ids
 		listVersion string                  // of the last list: a watch begins there
-		heardAt     time.Duration           // when the watch or a list last showed a record
 		phase       phase                   // of leaving
 		leaveErr    error                   // why Leave ended early, or the record could not be marked or deleted
 		restored    bool                    // ErrRestored has ended the member.

@@ -47,37 +47,6 @@ func TestOperatorRemovesLabel(t *testing.T) {
 	})
 }
 
-// a's record has a finalizer and is deleted while a is cut off: others give its slots away, so it must not go
-// on.
-func TestOperatorDeletesRecordWithFinalizer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newSimServer()
-		store := Leases(server, "ns")
-		a, b, ofA, _ := two(t, store, 2)
-		id := a.ID()
-		ofA.cutOff(true)
-		time.Sleep(6 * time.Second)
-		server.edit("g-member-"+id, func(l *coordinationv1.Lease) { l.Finalizers = []string{"example.com/keep"} })
-		mustDelete(t, store, "g-member-"+id)
-		ofA.cutOff(false)
-		wantNoSlotTwiceFor(t, time.Minute, a, b)
-		if a.ID() == id {
-			t.Error("FAILURE: a goes on with a record that was deleted")
-		}
-		wantHeld(t, 1, 1)(a, b)
-		// The table too. Nobody can create another one before it is gone.
-		server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = []string{"example.com/keep"} })
-		mustDelete(t, store, "g-table")
-		wantNoSlotTwiceFor(t, time.Minute, a, b)
-		if err := a.Err(); err == nil || !strings.Contains(err.Error(), "example.com/keep") {
-			t.Error("FAILURE:", err)
-		}
-		server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = nil })
-		wantNoSlotTwiceFor(t, time.Minute, a, b)
-		wantHeld(t, 1, 1)(a, b)
-	})
-}
-
 // leaseOfNewKey adds a key to a new queue of the member, gets it, and returns its handler's context.
 func leaseOfNewKey(t *testing.T, m *Member) (q Queue[string], ctx interface{ Err() error }) {
 	q = newQueueOf(m, QueueConfig[string]{})

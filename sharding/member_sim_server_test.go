@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strconv"
 	"sync"
@@ -32,6 +33,15 @@ type simServer struct {
 	restores int
 	uids     int
 	away     atomic.Bool
+	forbids  func(verb string) bool // nil if it forbids nothing
+}
+
+// check returns an error if the server forbids the verb.
+func (s *simServer) check(verb string) error {
+	if s.forbids != nil && s.forbids(verb) {
+		return apierrors.NewForbidden(leaseResource, "", errors.New("cannot "+verb+" leases"))
+	}
+	return nil
 }
 
 func newSimServer() *simServer {
@@ -44,6 +54,9 @@ func (s *simServer) Leases(string) coordination.LeaseInterface { return s }
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
 func (s *simServer) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	if err := s.check("get"); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.leases[name]; l != nil {
@@ -53,6 +66,9 @@ func (s *simServer) Get(_ context.Context, name string, _ metav1.GetOptions) (*c
 }
 
 func (s *simServer) List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	if err := s.check("list"); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
@@ -108,11 +124,6 @@ func (s *simServer) edit(name string, change func(*coordinationv1.Lease)) bool {
 
 // storeLocked stores l instead of before. A watch sees a Lease that has lost its label as deleted.
 func (s *simServer) storeLocked(before, l *coordinationv1.Lease) *coordinationv1.Lease {
-	if l.DeletionTimestamp != nil && len(l.Finalizers) == 0 {
-		l = s.putLocked(watch.Deleted, l)
-		delete(s.leases, l.Name)
-		return l
-	}
 	change := watch.Modified
 	switch was, is := before.Labels[groupLabel] != "", l.Labels[groupLabel] != ""; {
 	case was && !is:
@@ -127,6 +138,9 @@ func (s *simServer) storeLocked(before, l *coordinationv1.Lease) *coordinationv1
 
 func (s *simServer) Create(_ context.Context, l *coordinationv1.Lease,
 	_ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	if err := s.check("create"); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leases[l.Name] != nil {
@@ -144,6 +158,9 @@ func (s *simServer) createLocked(l *coordinationv1.Lease) *coordinationv1.Lease 
 
 func (s *simServer) Update(_ context.Context, l *coordinationv1.Lease,
 	_ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if err := s.check("update"); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leases[l.Name] == nil && l.UID == "" {
@@ -158,23 +175,21 @@ func (s *simServer) Update(_ context.Context, l *coordinationv1.Lease,
 	}
 	before := s.leases[l.Name]
 	l = l.DeepCopy()
-	l.UID, l.DeletionTimestamp = before.UID, before.DeletionTimestamp
+	l.UID = before.UID
 	return s.storeLocked(before, l), nil
 }
 
 func (s *simServer) Delete(_ context.Context, name string, o metav1.DeleteOptions) error {
+	if err := s.check("delete"); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.checkLocked(name, o.Preconditions); err != nil {
 		return err
 	}
-	before := s.leases[name]
-	l := before.DeepCopy()
-	now := metav1.Now()
-	if l.DeletionTimestamp == nil {
-		l.DeletionTimestamp = &now
-		s.storeLocked(before, l)
-	}
+	s.putLocked(watch.Deleted, s.leases[name].DeepCopy())
+	delete(s.leases, name)
 	return nil
 }
 
@@ -206,6 +221,9 @@ func (s *simServer) putLocked(change watch.EventType, l *coordinationv1.Lease) *
 }
 
 func (s *simServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if err := s.check("watch"); err != nil {
+		return nil, err
+	}
 	version, err := strconv.Atoi(o.ResourceVersion)
 	if err != nil {
 		return nil, err

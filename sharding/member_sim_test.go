@@ -17,8 +17,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
 // The simulation runs members on a store in virtual time. Each history is random: processes join, leave, are
@@ -290,10 +288,8 @@ func (w *world) calm() {
 	time.Sleep(4 * simLease)
 }
 
-// deleteSpoiled deletes a table that members cannot read, or whose hashes are not theirs, and removes what
-// keeps one that is deleted.
+// deleteSpoiled deletes a table that members cannot read, or whose hashes are not theirs.
 func (w *world) deleteSpoiled() {
-	w.server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = nil })
 	if r, err := w.store.Get(context.Background(), "g-table"); err == nil {
 		own := map[string]string{"0": "string", "1": "string"}
 		if t, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) ||

@@ -150,7 +150,7 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) (Record, memberDa
 		Table: follows, Epoch: m.mu.view.epochEver, Dead: isDead}
 	held, _ := m.countLocked()
 	return Record{
-		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d, nil),
+		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d),
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Slots: held}, d
 }
 

@@ -3,16 +3,12 @@ package sharding
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
-	"strings"
 	"time"
 )
 
-// formatVersion is the newest format of records that this version of the library knows. It reads all older
-// ones. A change that older members may ignore adds a field, and the number stays: members keep fields that
-// they do not know in all records that they write again. A change that they must not ignore takes the next
-// number, which a table gets when no older member lives; its members refuse older ones that come later. See
-// TestRollingUpdateOfFormats.
+// formatVersion is the newest format of records that this version of the library knows. It refuses newer ones,
+// and ignores fields that it does not know. So a later version can add to its members' records that they read
+// another format, and write the table in that when all do: see TestRollingUpdateOfFormats.
 const formatVersion = 1
 
 const maxSlots = 4096                              // A table stays below 64 KB. A Lease has room for 256 KB.
@@ -56,7 +52,7 @@ func (t *table) encode() string {
 		d.Next = append(d.Next, number(slot.next))
 		d.Ages = append(d.Ages, t.epoch-slot.epoch)
 	}
-	return encode(d, t.unknown)
+	return encode(d)
 }
 
 // decodeTable returns the table of a record for a group of that many slots. Its error says what to do.
@@ -74,7 +70,7 @@ func decodeTable(r Record, slots int) (*table, error) {
 	}
 	t := &table{
 		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, replaces: d.Replaces,
-		hashes: d.Hashes, unknown: unknownFields(r, d), slots: make([]tableSlot, slots)}
+		hashes: d.Hashes, slots: make([]tableSlot, slots)}
 	for i := range t.slots {
 		holder, knowsHolder := d.member(d.Holders[i])
 		next, knowsNext := d.member(d.Next[i])
@@ -115,8 +111,6 @@ type memberData struct {
 	Dead bool `json:"dead,omitempty"`
 	// Queues is how many queues the member has, if it has all that its program makes. At 0 it takes no slots.
 	Queues int `json:"queues,omitempty"`
-
-	unknown map[string]json.RawMessage
 }
 
 func decodeMember(r Record) (memberData, error) {
@@ -127,31 +121,16 @@ func decodeMember(r Record) (memberData, error) {
 	if d.ID == "" || d.Lease <= 0 || d.Lease > int64(maxLease) || d.Epoch < 0 || d.Epoch > maxEpoch {
 		return d, foreign(r, fmt.Errorf("member %q, epoch %d, lease %v", d.ID, d.Epoch, time.Duration(d.Lease)))
 	}
-	d.unknown = unknownFields(r, d)
 	return d, nil
 }
 
-// encode returns the JSON of a tableData or memberData, with the unknown fields that the record had before.
-func encode(d any, unknown map[string]json.RawMessage) string {
+// encode returns the JSON of a tableData or memberData.
+func encode(d any) string {
 	data, err := json.Marshal(d)
 	if err != nil {
 		panic(err) // Strings and numbers can always be encoded.
 	}
-	if len(unknown) > 0 {
-		more, _ := json.Marshal(unknown) // It was JSON before.
-		data = append(append(data[:len(data)-1], ','), more[1:]...)
-	}
 	return string(data)
-}
-
-// unknownFields returns the fields of a record that d, a tableData or memberData, does not have.
-func unknownFields(r Record, d any) (fields map[string]json.RawMessage) {
-	_ = json.Unmarshal([]byte(r.Data), &fields) // It was decoded before.
-	for _, f := range reflect.VisibleFields(reflect.TypeOf(d)) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		delete(fields, name)
-	}
-	return fields
 }
 
 func decodeRecord(r Record, d any, format *int) error {

@@ -87,7 +87,7 @@ func TestSignsOfARestore(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.Sequence--
-			setData(server, "g-member-"+a.ID(), encode(d, nil))
+			setData(server, "g-member-"+a.ID(), encode(d))
 		},
 		"older table": func(_ *testing.T, server *simServer, _ Store, _ *Member, old Record) {
 			setData(server, "g-table", old.Data)

@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 )
@@ -18,7 +17,6 @@ type table struct {
 	hashes  map[string]string
 	leaving []string // members that hand over what they hold, and must not get more
 	slots   []tableSlot
-	unknown map[string]json.RawMessage // fields of a later version of the library
 }
 
 // tableSlot has the holder of a slot since that epoch, and the next one if it is to move, else "".

@@ -56,7 +56,6 @@ func (m *Member) confirm() error {
 func (m *Member) tableChanged(e Event) {
 	t, err := decodeTable(e.Record, m.config.Slots)
 	m.update(func() {
-		m.mu.heardAt = m.now()
 		relation := successor
 		if err == nil && !e.Deleted && m.checkHashesLocked(t) == nil {
 			relation = t.relationTo(m.mu.view.table)

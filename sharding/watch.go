@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -28,28 +27,13 @@ func (m *Member) watchLoop() {
 	}
 }
 
-// watch follows the records from the last list on. It ends one that shows nothing for half a lease.
+// watch follows the records from the last list on. Nothing needs it to be in time: a member also reads the table
+// before it renews its record, and another member's record before it marks it.
 func (m *Member) watch() error {
 	m.mu.Lock()
 	from := m.mu.listVersion
-	m.mu.heardAt = m.now()
 	m.mu.Unlock()
-	ctx, cancel := context.WithCancel(m.ctx)
-	defer cancel()
-	go func() {
-		for m.sleep(ctx, m.config.Lease/6, nil) == nil {
-			if m.isSilent() {
-				cancel()
-			}
-		}
-	}()
-	return m.store.Watch(ctx, m.config.Group, from, m.changed)
-}
-
-func (m *Member) isSilent() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.now()-m.mu.heardAt > m.config.Lease/2
+	return m.store.Watch(m.ctx, m.config.Group, from, m.changed)
 }
 
 // list reads all records of the group.
@@ -94,7 +78,6 @@ func (m *Member) changed(e Event) {
 }
 
 func (m *Member) memberChangedLocked(id string, e Event) {
-	m.mu.heardAt = m.now()
 	if e.Deleted {
 		m.noteMissingLocked(m.memberLocked(id))
 	} else if m.sawMemberLocked(id, e.Record) {
