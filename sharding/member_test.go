@@ -308,7 +308,7 @@ func TestServerIsAway(t *testing.T) {
 		if q.Add("b"); q.Len() != 0 || q.Holds("b") {
 			t.Error("it holds slots")
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(5 * time.Minute)
 		store.away.Store(false)
 		time.Sleep(2 * time.Second)
 		if m.Err() != nil || lists.Load() != 2 || m.Stats().Held != 256 || m.Stats().Lost != 256 {
