@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"iter"
 	"log"
-	"slices"
+	"os"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/sharding"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // A replica joins when its cache is filled, makes its queues at once, and leaves when its workers have ended.
@@ -50,43 +51,19 @@ func ExampleJoin() {
 	// sharding: the member has left its group
 }
 
-// Each replica lists and watches all keys. Its queue hands out those whose slots its member holds.
-func ExampleNewQueue() {
-	ctx, stop := context.WithCancel(context.Background())
-	member, err := sharding.Join(ctx, sharding.Memory(), sharding.Config{Group: "website-controller"})
+// The program of docs/sharding.md compiles: it is in example_control_test.go.
+func TestProgramOfDocs(t *testing.T) {
+	page, err := os.ReadFile("../docs/sharding.md")
 	if err != nil {
-		log.Fatal(err)
+		t.Fatal(err)
 	}
-	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
-	queue, err := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member,
-		sharding.QueueConfig[string]{
-			// In a controller: the keys of the informer's store, as they are now.
-			Keys: func(context.Context) (iter.Seq[string], error) {
-				return slices.Values([]string{"shop", "blog", "wiki"}), nil
-			},
-		})
+	source, err := os.ReadFile("example_control_test.go")
 	if err != nil {
-		log.Fatal(err)
+		t.Fatal(err)
 	}
-	// An informer's event handlers call queue.Add with every key. The queue drops those of other replicas.
-	handled := 0
-	err = worker.Run(ctx, queue, func(ctx context.Context, key string) error {
-		// ctx ends before another replica may get the key.
-		_, ok := sharding.Fence(ctx)
-		fmt.Println(key, ok)
-		if handled++; handled == 3 {
-			stop()
-		}
-		return nil
-	}, worker.Options[string]{Workers: 1})
-	if err != nil {
-		log.Fatal(err)
+	_, program, _ := strings.Cut(string(page), "```go\n")
+	program, _, _ = strings.Cut(program, "```")
+	if program == "" || !strings.Contains(strings.ReplaceAll(string(source), "\n\t", "\n"), program) {
+		t.Errorf("the example has no\n%s", program)
 	}
-	if err := member.Leave(context.WithoutCancel(ctx)); err != nil {
-		log.Fatal(err)
-	}
-	// Unordered output:
-	// shop true
-	// blog true
-	// wiki true
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The waits of members. "Who waits how long for what" in docs/project/sharding.md says why.
+// The waits of members. Writes of the table at the same time would conflict, so members take turns.
 const (
 	batching  = 200 * time.Millisecond // before a plan is written: others may come or go
 	turn      = 150 * time.Millisecond // for each living member with a smaller id, which could do the same first
