@@ -40,7 +40,8 @@ func (p *planner) handOver(next *table) {
 // table t can give it away. It reports whether the slot can be given away now.
 func (m *Member) releaseLocked(i int, t *table) bool {
 	s := &m.slots[i]
-	// The state comes first: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
+	// The state comes first: a key that is handed out now is seen by isBusy, or sees that the slot is not
+	// held.
 	if m.state(i) == held || m.isBusy(i) {
 		return false
 	}

@@ -184,8 +184,8 @@ func TestRollingUpdateOfQueues(t *testing.T) {
 	})
 }
 
-// nextVersion is the connection of a member of a later version of the library. Its record says that it reads the
-// next format, and it writes the table in that as soon as all members' records do.
+// nextVersion is the connection of a member of a later version of the library. Its record says that it reads
+// the next format, and it writes the table in that as soon as all members' records do.
 type nextVersion struct{ Store }
 
 func (s nextVersion) Create(ctx context.Context, r Record) (Record, error) {

@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// faulty is a store whose calls a test can count, fail and hold up. While it is away its calls fail, and while
-// it is silent its lists fail and its watches end at the first change, which they do not report.
+// faulty is a store whose calls a test can count, fail and hold up. While it is away its calls fail, and
+// while it is silent its lists fail and its watches end at the first change, which they do not report.
 type faulty struct {
 	Store
 	away, silent                                    atomic.Bool
@@ -29,8 +29,8 @@ type faulty struct {
 	gets, lists, watches, creates, updates, deletes atomic.Int32
 }
 
-// do calls f before each call, whose record may have no more than its name. An error is the call's answer. Nil
-// ends that.
+// do calls f before each call, whose record may have no more than its name. An error is the call's answer.
+// Nil ends that.
 func (s *faulty) do(f func(verb string, r Record) error) {
 	if f == nil {
 		f = func(string, Record) error { return nil }

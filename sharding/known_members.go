@@ -36,8 +36,8 @@ type knownMember struct {
 	// leaseFrom is when the lease began: when this entry was made, a renewal seen, or the member found gone.
 	leaseFrom time.Duration
 	isGone    bool // A read has found no record, or the watch or a list lacks a marked one.
-	// mustRead: the watch has shown a deletion, or a list lacks the record, although it had no mark. Perhaps it
-	// has only lost its label: tidyRecords reads it. Meanwhile the member gets no slots.
+	// mustRead: the watch has shown a deletion, or a list lacks the record, although it had no mark. Perhaps
+	// it has only lost its label: tidyRecords reads it. Meanwhile the member gets no slots.
 	mustRead        bool
 	markedByMe      bool
 	markErr         error         // why this member could not mark the record

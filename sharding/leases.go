@@ -34,8 +34,8 @@ func Leases(client coordination.LeasesGetter, namespace string) Store {
 
 type leases struct{ client coordination.LeaseInterface }
 
-// inGroup selects the Leases of a group, from that version on. The server ends a watch after five minutes, in case
-// that its connection is dead and nobody notices.
+// inGroup selects the Leases of a group, from that version on. The server ends a watch after five minutes, in
+// case that its connection is dead and nobody notices.
 func inGroup(group, version string) metav1.ListOptions {
 	label := groupLabel + "=" + group
 	return metav1.ListOptions{LabelSelector: label, ResourceVersion: version, TimeoutSeconds: ptr.To[int64](300)}

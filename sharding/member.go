@@ -40,10 +40,11 @@ var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lac
 // Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is
 // made by [Join]; all methods are safe for concurrent use.
 type Member struct {
-	// Four loops work for a member: refreshLoop reads the table and renews the member's record, and expireLoop ends
-	// validity in time (own_record.go); watchLoop hears of all records (watch.go), and workLoop does all other
-	// writes (work.go). What they change under mu takes effect with update (own_slots.go). Methods named Locked,
-	// and those of planner, knownMember and view, need mu. No logger, store or queue is called under it.
+	// Four loops work for a member: refreshLoop reads the table and renews the member's record, and
+	// expireLoop ends validity in time (own_record.go); watchLoop hears of all records (watch.go), and
+	// workLoop does all other writes (work.go). What they change under mu takes effect with update
+	// (own_slots.go). Methods named Locked, and those of planner, knownMember and view, need mu. No logger,
+	// store or queue is called under it.
 
 	config Config
 	store  Store
@@ -79,8 +80,9 @@ type Member struct {
 		hashes     map[string]string
 		changes    changes // to carry out when mu is unlocked; see update
 		wasValid   bool    // at the last updateSlotsLocked
-		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked. makeTableFrom is
-		// when the need for a new table arose, or the next try is due: turnLocked counts from it. Zero: no need.
+		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked. makeTableFrom
+		// is when the need for a new table arose, or the next try is due: turnLocked counts from it. Zero: no
+		// need.
 		handOverAt, makeTableFrom time.Duration
 		// planWaitsSince is when the table began not to be as it should be while the plan must wait, and
 		// drainedSince when the last handler of a member that leaves returned. Zero if it is not so.

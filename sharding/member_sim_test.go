@@ -37,8 +37,8 @@ const (
 	simHandover = 4 * time.Second
 	simSlots    = 16
 	simKeys     = 40
-	// simDrift is how much a clock may be too fast or too slow with the default margin of a sixth: (1+d)/(1-d) <
-	// 6/5. While chrony corrects a clock, it makes it wrong by up to 0.083.
+	// simDrift is how much a clock may be too fast or too slow with the default margin of a sixth:
+	// (1+d)/(1-d) < 6/5. While chrony corrects a clock, it makes it wrong by up to 0.083.
 	simDrift = 0.09
 )
 

@@ -12,14 +12,15 @@ import (
 type ownRecord struct {
 	id      string
 	version string // empty until the record is stored
-	// sequence counts attempts to write the record, and the last one began at attempted. storedSequence is the
-	// attempt that was in the record when it was seen last.
+	// sequence counts attempts to write the record, and the last one began at attempted. storedSequence is
+	// the attempt that was in the record when it was seen last.
 	sequence, storedSequence int64
 	attempted                moment
 	// alive: as far as the member knows, its record is there, unmarked, so nobody gives its slots away.
 	alive   bool
 	renewed moment // when the last attempt began that is known to have succeeded
-	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
+	// follows is the table that the record names. The record has been stored with it at followsSince or
+	// earlier.
 	follows      string
 	followsSince time.Duration
 }
@@ -53,8 +54,8 @@ func (m *Member) newSelf() ownRecord {
 		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows}
 }
 
-// refresh reads the table, and then renews the record. So the record of a member that cannot read the table, or
-// cannot use it, expires, and the others get its slots.
+// refresh reads the table, and then renews the record. So the record of a member that cannot read the table,
+// or cannot use it, expires, and the others get its slots.
 func (m *Member) refresh() error {
 	if err := m.confirm(); err != nil {
 		return fmt.Errorf("sharding: cannot use the table: %w", err)

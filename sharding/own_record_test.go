@@ -21,9 +21,9 @@ func TestLatestMoment(t *testing.T) {
 	}
 }
 
-// b cannot use the table: it cannot read it, or it has got another Hash than the group. After a lease it gives
-// its slots up. With another Hash it holds nothing from the first moment on, also if the server does not answer
-// then. When it can use the table again, it has its share.
+// b cannot use the table: it cannot read it, or it has got another Hash than the group. After a lease it
+// gives its slots up. With another Hash it holds nothing from the first moment on, also if the server does
+// not answer then. When it can use the table again, it has its share.
 func TestMemberThatCannotUseTable(t *testing.T) {
 	for _, cause := range []string{"read", "hash", "both"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -53,8 +53,8 @@ func (m *Member) nextTableLocked(tableID string, now time.Duration) (*table, str
 	case t.id != tableID:
 		return nil, "", now
 	case view.unusable != nil, !m.mu.self.alive, m.mu.self.version == "":
-		// A member without a record must be in no table: others would look for its record, find none, and take
-		// it for dead. A late attempt to create the record would then bring the member back.
+		// A member without a record must be in no table: others would look for its record, find none, and
+		// take it for dead. A late attempt to create the record would then bring the member back.
 		return nil, "", now + m.config.Lease
 	}
 	p := m.newPlannerLocked(t, now)

@@ -39,8 +39,8 @@ type Queue[T comparable] interface {
 	// slots.
 	KeysOfOthers() uint64
 	// Unlisted returns how many slots the member has got, or kept, whose keys QueueConfig.Keys has not listed
-	// yet, and for how long the first of them has been waiting: a listing hangs or fails if that is more than a
-	// listing takes.
+	// yet, and for how long the first of them has been waiting: a listing hangs or fails if that is more than
+	// a listing takes.
 	Unlisted() (slots int, age time.Duration)
 }
 
@@ -86,7 +86,8 @@ type queue[T comparable] struct {
 	mu struct {
 		sync.Mutex
 		aside map[int]map[T]asideKey // by their slots
-		// cameBack has what was known of keys that were aside and are in the queue below again, until their Done.
+		// cameBack has what was known of keys that were aside and are in the queue below again, until their
+		// Done.
 		cameBack map[T]asideKey
 		// unlisted are the slots whose keys are to be listed, and listed those of the listing that runs, each
 		// with the time when the member got it.
@@ -213,7 +214,8 @@ func (q *queue[T]) take(key T) bool {
 		q.running[slot].remove(key)
 		signal(q.member.toWork)
 		if state == absent {
-			// If the slot has come back since the state was read, its listing adds the key, and Done queues it.
+			// If the slot has come back since the state was read, its listing adds the key, and Done queues
+			// it.
 			q.ofOthers.Add(1)
 			q.Forget(key)
 			q.forgetAside(key)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// formatVersion is the newest format of records that this version of the library knows. It refuses newer ones,
-// and ignores fields that it does not know. So a later version can add to its members' records that they read
-// another format, and write the table in that when all do: see TestRollingUpdateOfFormats.
+// formatVersion is the newest format of records that this version of the library knows. It refuses newer
+// ones, and ignores fields that it does not know. So a later version can add to its members' records that
+// they read another format, and write the table in that when all do: see TestRollingUpdateOfFormats.
 const formatVersion = 1
 
 const maxSlots = 4096                              // A table stays below 64 KB. A Lease has room for 256 KB.
@@ -26,8 +26,8 @@ type tableData struct {
 	Replaces bool              `json:"replaces,omitempty"`
 	Hashes   map[string]string `json:"hashes,omitempty"`
 
-	// Members are numbered in this order. Holders and Next have the number of each slot's holder, and of the next
-	// one if it is to move, or -1. Ages says how many epochs ago the slot got its holder.
+	// Members are numbered in this order. Holders and Next have the number of each slot's holder, and of the
+	// next one if it is to move, or -1. Ages says how many epochs ago the slot got its holder.
 	Members []string `json:"members"`
 	Holders []int    `json:"holders"`
 	Next    []int    `json:"next"`

@@ -8,10 +8,12 @@ import (
 // table says who holds which slot. A table that was decoded or stored does not change any more.
 type table struct {
 	id string // A table that was deleted and made again has another one.
-	// epoch grows with each write. It starts at the milliseconds since 1970, so that it is probably greater than
-	// in an earlier group. A table that replaces another one goes on from the epochs in the members' records.
+	// epoch grows with each write. It starts at the milliseconds since 1970, so that it is probably greater
+	// than in an earlier group. A table that replaces another one goes on from the epochs in the members'
+	// records.
 	epoch int64
-	// settling: the table is new, and somebody may hold slots by another one. replaces: there was another one.
+	// settling: the table is new, and somebody may hold slots by another one. replaces: there was another
+	// one.
 	settling, replaces bool
 	// hashes says how each queue hashes its keys, by the queue's name.
 	hashes  map[string]string

@@ -24,9 +24,9 @@ type Stats struct {
 	Queues, Slots int
 	// Held is the number of slots that the member holds, and Stopping how many of them are about to move.
 	Held, Stopping int
-	// Gained is how many slots the member has got, or got back after a handover that failed. HandedOver is how
-	// many it has given away by a write of the table. Lost is how many it stopped holding without that: it was
-	// not valid any more, or the table gave them to others.
+	// Gained is how many slots the member has got, or got back after a handover that failed. HandedOver is
+	// how many it has given away by a write of the table. Lost is how many it stopped holding without that:
+	// it was not valid any more, or the table gave them to others.
 	Gained, HandedOver, Lost uint64
 	// Kept is how often a slot was not handed over because a handler did not return.
 	Kept uint64
@@ -81,7 +81,8 @@ func (m *Member) facts() []operate.Fact {
 	now, until, confirmed := m.now(), time.Duration(m.validUntil.Load()), m.mu.view.confirmed.mono
 	m.mu.Unlock()
 	group := fmt.Sprintf("%s, %d members", st.Group, st.Members)
-	touch := fmt.Sprintf("yes, and for %v more if it cannot renew its lease", (until - now).Round(100*time.Millisecond))
+	left := (until - now).Round(100 * time.Millisecond)
+	touch := fmt.Sprintf("yes, and for %v more if it cannot renew its lease", left)
 	age := "" // of what is known of the others
 	if !st.InTouch {
 		group, touch = st.Group, "no"
@@ -93,7 +94,8 @@ func (m *Member) facts() []operate.Fact {
 			age = fmt.Sprintf(", %v ago", (now - confirmed).Round(time.Second))
 		}
 	}
-	facts := []operate.Fact{fact("Member", "%s", st.Member), fact("Group", "%s", group), fact("In touch", "%s", touch)}
+	facts := []operate.Fact{
+		fact("Member", "%s", st.Member), fact("Group", "%s", group), fact("In touch", "%s", touch)}
 	if st.InTouch && st.Err != nil {
 		facts = append(facts, fact("Problem", "%v", st.Err))
 	}
@@ -160,8 +162,8 @@ type Slot struct {
 	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever
 	// Holder says.
 	Held bool
-	// Stopping is for how long this member has been waiting to hand over the slot. Handlers is how many of its
-	// keys are being handled here.
+	// Stopping is for how long this member has been waiting to hand over the slot. Handlers is how many of
+	// its keys are being handled here.
 	Stopping time.Duration
 	Handlers int
 }

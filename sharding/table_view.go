@@ -51,8 +51,8 @@ func (m *Member) confirm() error {
 	return nil
 }
 
-// tableChanged notes what the watch or a list shows. Both may be late, so a newer table counts, and an older one
-// says nothing; else the table must be read.
+// tableChanged notes what the watch or a list shows. Both may be late, so a newer table counts, and an older
+// one says nothing; else the table must be read.
 func (m *Member) tableChanged(e Event) {
 	t, err := decodeTable(e.Record, m.config.Slots)
 	m.update(func() {

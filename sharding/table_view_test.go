@@ -15,8 +15,8 @@ type slowCalls struct {
 	Store
 	isSlow atomic.Bool
 	gets   atomic.Int32
-	// Updates of a member's record that names a table wait for update. While it is slow, the first answer about
-	// the table waits for first, and the others for later.
+	// Updates of a member's record that names a table wait for update. While it is slow, the first answer
+	// about the table waits for first, and the others for later.
 	update, first, later chan struct{}
 }
 

@@ -27,8 +27,8 @@ func (m *Member) watchLoop() {
 	}
 }
 
-// watch follows the records from the last list on. Nothing needs it to be in time: a member also reads the table
-// before it renews its record, and another member's record before it marks it.
+// watch follows the records from the last list on. Nothing needs it to be in time: a member also reads the
+// table before it renews its record, and another member's record before it marks it.
 func (m *Member) watch() error {
 	m.mu.Lock()
 	from := m.mu.listVersion

@@ -6,9 +6,9 @@
 //	go run ./peers/sharding/brokenrules -histories 3000 -run 'turn|margin'
 //	go run ./peers/sharding/brokenrules -check                   # whether each change still fits the source
 //
-// The simulation finds most within ten histories, and some in a few hundred or thousand. It belongs to the change of
-// a rule to look at this list. The rule that validity needs the table is not in it: a new table waits for
-// all that follow another one, so it takes two broken rules to do harm.
+// The simulation finds most within ten histories, and some in a few hundred or thousand. It belongs to the
+// change of a rule to look at this list. The rule that validity needs the table is not in it: a new table
+// waits for all that follow another one, so it takes two broken rules to do harm.
 package main
 
 import (
