@@ -58,6 +58,12 @@ type Extended[T comparable] interface {
 	// later adds do not count. It is zero for other keys, without metrics, and if the queue does not know.
 	AddedAt(key T) time.Time
 
+	// PutOnHold says that the work on key, which the caller holds, has ended, and that Done comes later. The
+	// queue counts the time since the hand-out as work, and the time from now on as none: Stats.OnHold counts
+	// the key, and the lists of Snapshot leave it out. All else is as before. It does nothing for another key,
+	// or if key is on hold already.
+	PutOnHold(key T)
+
 	// Stats returns the queue's numbers. It asks no server, and its cost does not grow with the number of keys.
 	Stats() Stats
 	// Snapshot returns Stats and up to limit keys of each state, at most 512 of each, oldest first.

@@ -108,8 +108,8 @@ func Inspect[T comparable](queue TypedInterface[T]) Inspector {
 
 func (k KeySnapshot[T]) untyped() KeySnapshot[any] {
 	return KeySnapshot[any]{
-		Key: k.Key, State: k.State, Since: k.Since, Due: k.Due, Again: k.Again, Requeues: k.Requeues,
-		Failures: k.Failures,
+		Key: k.Key, State: k.State, Since: k.Since, Due: k.Due, Again: k.Again, OnHold: k.OnHold,
+		Requeues: k.Requeues, Failures: k.Failures,
 		Priority: k.Priority, Group: k.Group, Blocked: k.Blocked, Causes: k.Causes,
 	}
 }

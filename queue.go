@@ -119,8 +119,9 @@ type Typed[T comparable] struct {
 		ready ring[keytable.Slot]
 		// notes are about the keys that are marked as noted. See causes.go.
 		notes notes.Notes[Causes]
-		// processing counts the held keys, and the field again those of them that are dirty.
-		processing, again int
+		// processing counts the held keys, again those of them that are dirty, onHold and againOnHold those of
+		// either that are on hold.
+		processing, again, onHold, againOnHold int
 
 		// dropping: DropQueued was called, so nothing is queued any more.
 		dropping bool
@@ -132,7 +133,7 @@ type Typed[T comparable] struct {
 	}
 }
 
-// sets are those of dirty and processing that a key is in, and two marks beside them.
+// sets are those of dirty and processing that a key is in, and three marks beside them.
 type sets uint8
 
 const (
@@ -140,6 +141,7 @@ const (
 	processing                  // is held by a worker
 	noted                       // has a note: causes, or somebody who waits for the next add
 	quiet                       // has been added since a worker got it, but only quietly
+	onHold                      // is processing, and PutOnHold was called
 )
 
 type entry[T comparable] = keytable.Entry[T, sets]
@@ -221,6 +223,9 @@ func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	q.mu.adds++
 	if k.Value&processing != 0 {
 		q.mu.again++
+		if k.Value&onHold != 0 {
+			q.mu.againOnHold++
+		}
 	}
 	if q.observer != nil {
 		q.observer.Added(s, q.observer.Now())
@@ -341,6 +346,9 @@ func (q *Typed[T]) Done(item T) {
 		// (kubernetes/kubernetes#141079).
 		q.mu.unmatchedDones++
 		return
+	}
+	if k.Value&onHold != 0 {
+		q.countOnHoldLocked(k, -1)
 	}
 	if k.Value&dirty != 0 && q.mu.dropping {
 		q.cancelLocked(s, k)

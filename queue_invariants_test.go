@@ -33,7 +33,7 @@ func CheckInvariants[T comparable](q TypedInterface[T]) error {
 func (q *Typed[T]) checkInvariants() error {
 	q.mu.Lock()
 	defer q.mu.UnlockAndSend()
-	queued, held, again, marked := 0, 0, 0, 0
+	queued, held, again, marked, parked, againOnHold := 0, 0, 0, 0, 0, 0
 	for n := range q.mu.keys.Slabs() {
 		for s := range q.mu.keys.LiveSlots(n) {
 			in := q.mu.keys.At(s).Value
@@ -42,6 +42,12 @@ func (q *Typed[T]) checkInvariants() error {
 			}
 			if in&noted != 0 {
 				marked++
+			}
+			if in&onHold != 0 {
+				parked++
+			}
+			if in&(onHold|dirty) == onHold|dirty {
+				againOnHold++
 			}
 			switch in & (dirty | processing) {
 			case dirty:
@@ -63,6 +69,9 @@ func (q *Typed[T]) checkInvariants() error {
 		return fmt.Errorf("%d keys are dirty and not processing, %d in line", queued, q.lenLocked())
 	case q.mu.processing != held || q.mu.again != again:
 		return fmt.Errorf("%d keys held and %d dirty, counted %d and %d", held, again, q.mu.processing, q.mu.again)
+	case q.mu.onHold != parked || q.mu.againOnHold != againOnHold:
+		return fmt.Errorf("%d keys on hold, %d of them dirty, counted %d and %d", parked, againOnHold, q.mu.onHold,
+			q.mu.againOnHold)
 	}
 	if err := q.checkReady(); err != nil {
 		return err
@@ -92,17 +101,17 @@ func (q *Typed[T]) checkReady() error {
 	return nil
 }
 
-// checkObserver: the observer has the keys that workers hold, and no others.
+// checkObserver: the observer has the keys that workers hold, but for those on hold, and no others.
 func (q *Typed[T]) checkObserver() error {
 	n := 0
 	for s := range q.observer.Running() {
-		if q.mu.keys.At(s).Value&processing == 0 {
+		if q.mu.keys.At(s).Value&(processing|onHold) != processing {
 			return fmt.Errorf("the observer believes that slot %d is held", s)
 		}
 		n++
 	}
-	if n != q.mu.processing {
-		return fmt.Errorf("the observer knows %d keys that are held, of %d", n, q.mu.processing)
+	if n != q.mu.processing-q.mu.onHold {
+		return fmt.Errorf("the observer knows %d keys that are held, of %d", n, q.mu.processing-q.mu.onHold)
 	}
 	return nil
 }

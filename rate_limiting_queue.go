@@ -109,13 +109,8 @@ func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, 
 func (q *rateLimitingType[T]) Failures(key T) Failures { return Failures(q.failures.Of(key)) }
 
 // FailingKeys returns the keys that have failed most often: see [ExtendedRateLimiting].
-func (q *rateLimitingType[T]) FailingKeys(limit int) (all []KeySnapshot[T]) {
-	for _, key := range q.failures.Most(limit) {
-		if k, _ := q.SnapshotKey(key); k.Failures.Count > 0 {
-			all = append(all, k)
-		}
-	}
-	return all
+func (q *rateLimitingType[T]) FailingKeys(limit int) []KeySnapshot[T] {
+	return failures.Show(q.failures, limit, q.SnapshotKey)
 }
 
 // Stats adds the number of failing keys to those of the queue below.

@@ -13,7 +13,7 @@ import (
 type Snapshot[T comparable] struct {
 	// Stats are those of the same moment, or nearly so. They count all keys.
 	Stats Stats
-	// Processing are keys that workers hold, the longest held first.
+	// Processing are keys that workers hold and that are not on hold, the longest held first.
 	Processing []KeySnapshot[T]
 	// Queued are keys that wait for a worker: the next one first, or the oldest with a custom Queue.
 	Queued []KeySnapshot[T]
@@ -49,7 +49,8 @@ type KeySnapshot[T comparable] struct {
 	// the queue was made or its first key began to wait, Since and Due are off by as much.
 	Due time.Time
 	// Again reports that a key that is being processed was added meanwhile, so that Done queues it again.
-	Again bool
+	// OnHold reports that it is on hold; only queues in memory say so.
+	Again, OnHold bool
 	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if that is more.
 	// Failures are what the queue knows of the former.
 	Requeues int
@@ -76,8 +77,9 @@ func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := q.copyLists(limit)
 	if q.observer == nil {
-		isProcessing := func(in sets) bool { return in&processing != 0 }
-		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), q.keysIn(isProcessing)))
+		isRunning := func(in sets) bool { return in&(processing|onHold) == processing }
+		running := s.Stats.Processing - s.Stats.OnHold
+		s.Processing = slices.Collect(keytable.Take(min(limit, running), q.keysIn(isRunning)))
 	}
 	if q.custom != nil {
 		isQueued := func(in sets) bool { return in&(dirty|processing) == dirty }
@@ -157,7 +159,7 @@ func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
 	k := q.mu.keys.At(s)
 	c := KeySnapshot[T]{Key: k.Key, State: KeyQueued, Causes: q.causesLocked(s, k)}
 	if k.Value&processing != 0 {
-		c.State, c.Again = KeyProcessing, k.Value&dirty != 0
+		c.State, c.Again, c.OnHold = KeyProcessing, k.Value&dirty != 0, k.Value&onHold != 0
 	}
 	if q.observer != nil {
 		since := q.observer.AddedAt(s)

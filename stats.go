@@ -20,11 +20,9 @@ type Stats struct {
 	PausedUntil time.Time
 	// Processing is the number of keys that workers hold.
 	Processing int
-	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
-	Again int
-	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug
-	// and the metrics set it, and then LongestRunning and UnfinishedWork leave these keys out.
-	Held int
+	// OnHold is how many of those are on hold, by PutOnHold of [Extended]. Again is how many of the others were
+	// added meanwhile, so that they are queued when their worker is Done.
+	OnHold, Again int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If
 	// Queued, Processing and Waiting are all zero, the queue had no key at some moment.
 	Waiting int
@@ -50,11 +48,11 @@ type Stats struct {
 	OldestQueued time.Duration
 	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown bool
-	// LongestRunning is for how long the worker that got its key first has held it.
-	LongestRunning time.Duration
-	// UnfinishedWork is the sum, over all keys that workers hold, of how long they have held them.
-	UnfinishedWork time.Duration
-	// Latency has the times from first add to Get, WorkDuration from Get to Done; nil without metrics.
+	// LongestRunning is for how long the worker that got its key first has held it, UnfinishedWork the sum of
+	// these times for all held keys. Both leave out keys on hold.
+	LongestRunning, UnfinishedWork time.Duration
+	// Latency has the times from first add to Get, WorkDuration those from Get to Done or PutOnHold. They are
+	// nil without metrics.
 	Latency, WorkDuration *Histogram
 	// ByPriority divides Queued and Again together. It is nil in a queue without priorities.
 	ByPriority *PriorityDepths
@@ -118,7 +116,7 @@ func (q *Typed[T]) Stats() Stats {
 func (q *Typed[T]) statsLocked() Stats {
 	st := Stats{
 		Name: q.name, ShuttingDown: q.shuttingDown.Load(),
-		Queued: q.lenLocked(), Processing: q.mu.processing, Again: q.mu.again,
+		Queued: q.lenLocked(), Processing: q.mu.processing, OnHold: q.mu.onHold, Again: q.mu.again - q.mu.againOnHold,
 		Adds: q.mu.adds, Dropped: q.mu.dropped, UnmatchedDones: q.mu.unmatchedDones,
 	}
 	if q.observer == nil {

@@ -93,8 +93,8 @@ type controller[request comparable] struct {
 //     error that names the delay and wraps that of r.
 //
 //   - [worker.Call.Hold] puts the request on hold after any result: no worker waits, and it does not start
-//     again before it is released or its limit has passed. [ReadYourWrites] uses it. Until the hold ends the
-//     queue counts the request as processed, because only then its Done is called; the controller does not.
+//     again before it is released or its limit has passed. [ReadYourWrites] uses it. Until the hold ends
+//     Stats.Processing has the request, and Stats.OnHold too; the controller does not count it.
 //
 //   - worker.RequeueAfter, [worker.Requeue], [worker.Every], [worker.Terminal] and [worker.Fatal] mean what
 //     they mean to a pool, but Fatal does not end the controller: for it, both of the last two are a

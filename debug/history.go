@@ -66,12 +66,9 @@ func totalOf(h *workqueue.Histogram) (t total) {
 func (r *reading) measure() (m measure) {
 	s, w := r.stats, r.workers
 	m.times = times{r.at, s.Latency, s.WorkDuration, w.HoldDurations, w.Changes}
-	if w.Durations != nil { // The queue counts holds as work.
-		m.times.work = w.Durations
-	}
 	m.sample = sample{
 		at: r.at, adds: s.Adds, retries: s.Retries, errors: w.Failed, queued: s.Queued, inWork: r.inWork(),
-		held: s.Held, waiting: s.Waiting, latency: totalOf(m.times.latency), work: totalOf(m.times.work),
+		held: s.OnHold, waiting: s.Waiting, latency: totalOf(m.times.latency), work: totalOf(m.times.work),
 	}
 	if s.WorkDuration != nil {
 		m.dones = s.WorkDuration.Count()

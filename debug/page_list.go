@@ -131,7 +131,7 @@ func (h *Handler) listPage(query url.Values) *listPage {
 		}
 		r.Queued += q.stats.Queued
 		r.InWork += q.inWork()
-		r.Held += q.stats.Held
+		r.Held += q.stats.OnHold
 		r.Waiting += q.stats.Waiting
 		if len(q.pools) == 0 || !counted[q.pools[0].pool] {
 			r.Failing += q.failing()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/leasing"
-	"github.com/keyedqueue/workqueue/metrics"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -72,7 +71,6 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			h.removePool(p)
 		}
 	}
-	metrics.LeaveOutHolds(&r.stats, r.workers)
 	if r.pausesPools() && !slices.ContainsFunc(r.pools, isWorking) {
 		r.stats.Paused, r.stats.PausedUntil = true, r.workers.PausedUntil
 	}
@@ -144,7 +142,7 @@ func (r *reading) hasEnded() bool {
 }
 
 // inWork returns how many keys workers have, without those on hold.
-func (r *reading) inWork() int { return max(0, r.stats.Processing-r.stats.Held) }
+func (r *reading) inWork() int { return max(0, r.stats.Processing-r.stats.OnHold) }
 
 // isUnworked reports that keys are queued in a queue that nobody has taken a key from and no pool works, as
 // on a replica that waits to be the leader. Such a queue is not late. Without times that is not known.

@@ -33,13 +33,8 @@ func (q *wrapper[T]) Failures(item T) workqueue.Failures {
 }
 
 // FailingKeys returns the keys that have failed most often.
-func (q *wrapper[T]) FailingKeys(limit int) (all []workqueue.KeySnapshot[T]) {
-	for _, item := range q.failures.Most(limit) {
-		if k, _ := q.SnapshotKey(item); k.Failures.Count > 0 {
-			all = append(all, k)
-		}
-	}
-	return all
+func (q *wrapper[T]) FailingKeys(limit int) []workqueue.KeySnapshot[T] {
+	return failures.Show(q.failures, limit, q.SnapshotKey)
 }
 
 // Forget forgets them, here and below.

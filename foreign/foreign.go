@@ -12,7 +12,8 @@
 //   - Its queued and waiting keys cannot be listed: Snapshot, SnapshotKey and SnapshotKeys have those that
 //     workers hold, and Snapshot the failing ones.
 //   - AddedAgain and Causes know the adds that came through the wrapper, and not the keys that came due.
-//   - Stats counts queued and held keys and those that DropQueued took. The other numbers are zero.
+//   - Stats counts queued and held keys, those on hold, and those that DropQueued took. The other numbers are
+//     zero. In metrics of the queue's own a hold counts as work, because Done has not been called.
 //   - Nothing says at which moment its Get takes a key. An add of the same key at just that moment may bring
 //     the key once more after its Done. No add is lost.
 package foreign
@@ -79,7 +80,8 @@ type wrapper[T comparable] struct {
 		// keys has every key with a record: see isEmpty.
 		keys map[T]*key
 		most int // how many there have been
-		held int
+		// held counts the keys that workers hold, onHold those of them that are on hold.
+		held, onHold int
 		// dones counts the calls of below's Done that have not returned: they may queue a key. doneCount counts
 		// those that have.
 		dones     int
@@ -103,6 +105,8 @@ type key struct {
 	loud  bool // not only quietly
 	held  bool
 	own   bool // held, and below does not know: it had dropped the key
+	// onHold: PutOnHold was called for a held key.
+	onHold bool
 	// causes are those of the last hand-out, next those for the next one.
 	causes, next workqueue.Causes
 	again        chan struct{} // is closed when a held key is added; nil unless somebody waits
@@ -260,7 +264,10 @@ func (q *wrapper[T]) finishHere(item T) (known, own bool) {
 		return false, false
 	}
 	own = k.own
-	k.held, k.own, k.causes, k.again = false, false, workqueue.Causes{}, nil
+	if k.onHold {
+		q.mu.onHold--
+	}
+	k.held, k.own, k.onHold, k.causes, k.again = false, false, false, workqueue.Causes{}, nil
 	if k.isEmpty() {
 		q.removeLocked(item)
 	}

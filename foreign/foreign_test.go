@@ -82,6 +82,7 @@ func TestConformance(t *testing.T) {
 		Known: map[string]string{
 			"AddedAt":           "the queue below does not say it",
 			"AddedAtOfDelays":   "the same",
+			"WorkOfAKeyOnHold":  "the same",
 			"SnapshotsOfKeys":   "the queue below does not show its queued keys",
 			"Fail":              "the queue below does not say how long a key waits",
 			"FailWithinDelay":   "the same",

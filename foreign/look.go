@@ -8,7 +8,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/failures"
-	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // Len counts the key that the fetcher has got and, after the shutdown, what below has dropped.
@@ -69,17 +68,31 @@ func (q *wrapper[T]) Stats() workqueue.Stats {
 	st := workqueue.Stats{Queued: q.Len(), ShuttingDown: q.ShuttingDown(), Failing: q.failures.Len()}
 	q.mu.Lock()
 	defer q.unlock()
-	st.Processing, st.Dropped = q.mu.held, q.mu.dropped
+	st.Processing, st.OnHold, st.Dropped = q.mu.held, q.mu.onHold, q.mu.dropped
 	return st
 }
 
 const maxSnapshot = 512
 
+// PutOnHold notes that the work on item, which a worker holds, has ended. Below does not hear of it.
+func (q *wrapper[T]) PutOnHold(item T) {
+	q.mu.Lock()
+	defer q.unlock()
+	if k := q.mu.keys[item]; k != nil && k.held && !k.onHold {
+		k.onHold = true
+		q.mu.onHold++
+	}
+}
+
 // Snapshot has the keys that are held, and those that fail.
 func (q *wrapper[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := workqueue.Snapshot[T]{Stats: q.Stats(), FailingUnlisted: true}
-	s.Processing = slices.Collect(keytable.Take(limit, q.SnapshotKeys()))
+	for k := range q.SnapshotKeys() {
+		if len(s.Processing) < limit && !k.OnHold {
+			s.Processing = append(s.Processing, k)
+		}
+	}
 	for _, failing := range failures.Most(limit, q.failures.All()) {
 		k, _ := q.SnapshotKey(failing.Key)
 		s.Failing = append(s.Failing, k)
@@ -104,7 +117,7 @@ func (q *wrapper[T]) snapshot(item T) workqueue.KeySnapshot[T] {
 	}
 	causes := k.next
 	if k.held {
-		s.State, s.Again, causes = workqueue.KeyProcessing, k.added, k.causes
+		s.State, s.Again, s.OnHold, causes = workqueue.KeyProcessing, k.added, k.onHold, k.causes
 	}
 	if !causes.IsZero() {
 		s.Causes = &causes

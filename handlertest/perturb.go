@@ -281,6 +281,16 @@ func (q *perturbed[K]) endLease(key K, l *keyLease) {
 	q.ExtendedRateLimiting.Done(key)
 }
 
+// PutOnHold is ignored as long as a Done of the key is to be.
+func (q *perturbed[K]) PutOnHold(key K) {
+	q.mu.Lock()
+	stale := q.mu.stale[key] > 0
+	q.mu.Unlock()
+	if !stale && !q.dead() {
+		q.ExtendedRateLimiting.PutOnHold(key)
+	}
+}
+
 // Done is ignored once for each lease of the key that has ended.
 func (q *perturbed[K]) Done(key K) {
 	if q.dead() {

@@ -136,7 +136,7 @@ var Queue = []Metric[workqueue.Stats]{
 	HeldQueueKeys: gauge("workqueue_held_keys",
 		"Number of keys that are on hold: workers have handled them, and the queue does not hand them out "+
 			"again yet.",
-		func(st *workqueue.Stats) float64 { return float64(st.Held) }).onlyIf(hasHolds),
+		func(st *workqueue.Stats) float64 { return float64(st.OnHold) }).onlyIf(hasHolds),
 	BlockedKeys: gauge("workqueue_blocked_keys",
 		"Number of queued keys that a limit, or a pause of their group, holds back.",
 		func(st *workqueue.Stats) float64 { return float64(st.Blocked) }).onlyIf(holdsKeysBack),
@@ -162,7 +162,7 @@ var Queue = []Metric[workqueue.Stats]{
 		func(st *workqueue.Stats) *workqueue.Histogram { return sharedOf(st).CallDuration }).onlyIf(isShared),
 	FailingShared: gauge("workqueue_shared_failing_keys",
 		"Number of keys of the whole queue that have failed, of all processes.",
-		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Failing) }).onlyIf(isShared),
+		func(st *workqueue.Stats) float64 { return float64(st.Failing) }).onlyIf(isShared),
 	GivenUpKeys: gauge("workqueue_shared_given_up_keys",
 		"Number of keys of the whole queue that are not tried any more.",
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).GivenUp) }).onlyIf(isShared),
@@ -177,7 +177,7 @@ var Queue = []Metric[workqueue.Stats]{
 
 func hasPriorities(st *workqueue.Stats) bool { return st.ByPriority != nil }
 
-func hasHolds(st *workqueue.Stats) bool { return st.Held > 0 }
+func hasHolds(st *workqueue.Stats) bool { return st.OnHold > 0 }
 
 func isShared(st *workqueue.Stats) bool { return sharedOf(st) != nil }
 

@@ -16,47 +16,6 @@ func Pools() *Set[worker.Stats] {
 	return NewSet(func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) }, endPool)
 }
 
-// ByQueue adds up the numbers of pools, given by the names of the pools, by the names of their queues.
-func ByQueue(pools []Total[worker.Stats]) map[string]worker.Stats {
-	all := make(map[string]worker.Stats, len(pools))
-	for i := range pools {
-		if p := &pools[i]; p.Live {
-			name := cmp.Or(p.Sum.Queue, p.Name)
-			all[name] = all[name].Plus(p.Sum)
-		}
-	}
-	return all
-}
-
-// LeaveOutHolds leaves keys on hold out of a queue's depth and times, because no worker has them: the queue
-// counts from Get to Done, and a hold adds its key.
-func LeaveOutHolds(queue *workqueue.Stats, pools worker.Stats) {
-	if pools.Held > 0 {
-		leftOut := min(queue.Again, pools.Held)
-		queue.Held, queue.Again = pools.Held, queue.Again-leftOut
-		queue.ByPriority = lower(queue.ByPriority, leftOut)
-		queue.LongestRunning, queue.UnfinishedWork = pools.LongestRunning, pools.UnfinishedWork
-	}
-}
-
-// lower takes n keys out of depths, from the deepest first: a pool does not know the priorities of its holds.
-func lower(depths *workqueue.PriorityDepths, n int) *workqueue.PriorityDepths {
-	if depths == nil {
-		return nil
-	}
-	lowered := &workqueue.PriorityDepths{Depths: slices.Clone(depths.Depths), Others: depths.Others}
-	deepest := []*int{&lowered.Others}
-	for i := range lowered.Depths {
-		deepest = append(deepest, &lowered.Depths[i].Queued)
-	}
-	slices.SortFunc(deepest, func(a, b *int) int { return cmp.Compare(*b, *a) })
-	for _, depth := range deepest {
-		left := max(0, *depth-n)
-		n, *depth = n-(*depth-left), left
-	}
-	return lowered
-}
-
 // endPool reports whether a pool has ended. Then its gauges end as well: another pool of that name may have
 // its keys by now.
 func endPool(st *worker.Stats) bool {
@@ -72,7 +31,7 @@ func endQueue(st *workqueue.Stats) bool {
 	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
 		return false
 	}
-	st.ByPriority, st.Paused, st.Held, st.Blocked, st.OldestQueued = nil, false, 0, 0, 0
+	st.ByPriority, st.Paused, st.OnHold, st.Blocked, st.OldestQueued = nil, false, 0, 0, 0
 	if s := sharedOf(st); s != nil {
 		st.Shared = &leasing.Stats{
 			Errors: s.Errors, LostLeases: s.LostLeases, LostDones: s.LostDones, CallDuration: s.CallDuration,
@@ -87,7 +46,7 @@ func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.Paused = sum.Paused || part.Paused
 	sum.Processing += part.Processing
 	sum.Again += part.Again
-	sum.Held += part.Held
+	sum.OnHold += part.OnHold
 	sum.Waiting += part.Waiting
 	sum.Failing += part.Failing
 	sum.Adds += part.Adds
@@ -120,7 +79,6 @@ func addShared(a, b *leasing.Stats) *leasing.Stats {
 		LostLeases:   a.LostLeases + b.LostLeases,
 		LostDones:    a.LostDones + b.LostDones,
 		CallDuration: a.CallDuration.Plus(b.CallDuration),
-		Failing:      max(a.Failing, b.Failing),
 		GivenUp:      max(a.GivenUp, b.GivenUp),
 		Repaired:     max(a.Repaired, b.Repaired),
 		PausedBy:     cmp.Or(a.PausedBy, b.PausedBy),

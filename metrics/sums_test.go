@@ -56,7 +56,7 @@ func TestEveryField(t *testing.T) {
 	want.OldestQueued, want.LongestRunning = 4, 4
 	want.Latency.Counts, want.WorkDuration.Counts = []uint64{7, 2}, []uint64{4, 7}
 	// What processes see of a queue that they share is the same for all of them.
-	sharedOf(&want).Failing, sharedOf(&want).GivenUp, sharedOf(&want).Repaired = 4, 4, 4
+	sharedOf(&want).GivenUp, sharedOf(&want).Repaired = 4, 4
 	for range 2 {
 		if got := slices.Collect(s.All()); len(got) != 1 || !got[0].Live || !reflect.DeepEqual(got[0].Sum, want) {
 			t.Errorf("got %+v, want %+v", got, want)
@@ -189,24 +189,6 @@ func TestGaugesOfAnEndedPool(t *testing.T) {
 				t.Errorf("%s is %v, want 3", m.Name, value)
 			}
 		}
-	}
-}
-
-// A hold adds its key, and no worker has it: it is neither in the depth nor in the times.
-func TestLeaveOutHolds(t *testing.T) {
-	depths := &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: 1}, {Queued: 2}}, Others: 2}
-	queue := workqueue.Stats{Queued: 1, Processing: 5, Again: 4, LongestRunning: time.Hour, UnfinishedWork: time.Hour,
-		ByPriority: depths}
-	LeaveOutHolds(&queue, worker.Stats{Held: 3, LongestRunning: time.Second, UnfinishedWork: time.Minute})
-	if depth := Queue[Depth].Value(&queue); depth != 2 {
-		t.Errorf("the depth is %v, want 2: a queued key, and a held key that was added", depth)
-	}
-	// The deepest are lowered first. The depths that the queue has given stay as they were.
-	if d := queue.ByPriority; d.Others+d.Depths[0].Queued+d.Depths[1].Queued != 2 || d.Depths[0].Queued != 1 || depths.Others != 2 {
-		t.Errorf("by priority %+v of %+v", *d, *depths)
-	}
-	if queue.Held != 3 || queue.LongestRunning != time.Second || queue.UnfinishedWork != time.Minute {
-		t.Errorf("%+v", queue)
 	}
 }
 

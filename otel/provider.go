@@ -100,14 +100,11 @@ func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
 		return nil, err
 	}
 	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		totals := slices.Collect(p.pools.All())
-		byQueue := metrics.ByQueue(totals)
 		for t := range p.queues.All() {
-			metrics.LeaveOutHolds(&t.Sum, byQueue[t.Name])
 			observe(o, &t, metrics.Queue, queues)
 		}
-		for i := range totals {
-			observe(o, &totals[i], metrics.Pool, pools)
+		for t := range p.pools.All() {
+			observe(o, &t, metrics.Pool, pools)
 		}
 		return nil
 	}, all...)

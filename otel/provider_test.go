@@ -217,11 +217,11 @@ func TestNamesInPrometheus(t *testing.T) {
 	defer q.ShutDown()
 	q.Add("a")
 	p.WatchQueue("shared", func() workqueue.Stats {
-		return workqueue.Stats{Shared: &leasing.Stats{CallDuration: &workqueue.Histogram{Counts: []uint64{0}}}}
+		return workqueue.Stats{OnHold: 1, Shared: &leasing.Stats{CallDuration: &workqueue.Histogram{Counts: []uint64{0}}}}
 	})
 	p.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
 		times := &workqueue.Histogram{Counts: []uint64{0}}
-		return worker.Stats{Queue: "shared", Held: 1, LongestRunning: time.Second, Durations: times, Changes: times,
+		return worker.Stats{Queue: "shared", Durations: times, Changes: times,
 			RetryDelays: times, HoldDurations: times, BusiestShare: 0.5, ListedAt: time.Now()}
 	}})
 	var all metricdata.ResourceMetrics
@@ -251,10 +251,6 @@ func TestNamesInPrometheus(t *testing.T) {
 			}
 			delete(want, name)
 		}
-	}
-	// Keys on hold are no work.
-	if got := collect(t, reader)["workqueue.longest_running_processor{shared}"]; got != 1 {
-		t.Errorf("the longest call runs for %v s", got)
 	}
 	if len(want) > 0 {
 		t.Errorf("missing: %v", want)

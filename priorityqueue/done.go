@@ -27,6 +27,9 @@ func (q *Queue[T]) Done(key T) {
 		q.observer.Finished(s, now)
 	}
 	info := &q.mu.keys.At(s).Value
+	if info.onHold {
+		q.setOnHoldLocked(s, info, false)
+	}
 	if info.state == processing {
 		q.leaveQueueLocked(s, info, now)
 		return

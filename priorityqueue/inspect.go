@@ -41,12 +41,13 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	snap.Stats.Failing = q.failures.Len()
 	if q.observer == nil {
 		held := inSteps(q, func(keys snapshots[T], s keytable.Slot) snapshots[T] {
-			if q.mu.keys.At(s).Value.state.isHeld() {
+			if info := &q.mu.keys.At(s).Value; info.state.isHeld() && !info.onHold {
 				keys = append(keys, q.snapshotLocked(s, false))
 			}
 			return keys
 		})
-		snap.Processing = slices.Collect(keytable.Take(min(limit, snap.Stats.Processing), held))
+		running := snap.Stats.Processing - snap.Stats.OnHold
+		snap.Processing = slices.Collect(keytable.Take(min(limit, running), held))
 	}
 	for _, keys := range []snapshots[T]{snap.Processing, snap.Queued, snap.Waiting} {
 		for i := range keys {
@@ -199,7 +200,7 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, asWaiting bool) workqueue.Key
 		k.State, k.Due = workqueue.KeyWaiting, q.loop.Time(q.dueAtLocked(s))
 		k.Since = q.loop.Time(q.mu.details.At(s).addedAt)
 	case info.state.isHeld():
-		k.State, k.Causes, k.Again = workqueue.KeyProcessing, currentCauses, again
+		k.State, k.Causes, k.Again, k.OnHold = workqueue.KeyProcessing, currentCauses, again, info.onHold
 		if q.observer != nil {
 			k.Since = q.loop.Time(q.observer.StartedAt(s))
 		}

@@ -105,8 +105,8 @@ func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority
 		return
 	}
 	*nextPriority = newPriority
-	q.mu.depths.add(oldPriority, -1)
-	q.mu.depths.add(newPriority, 1)
+	q.countDepthLocked(info, oldPriority, -1)
+	q.countDepthLocked(info, newPriority, 1)
 	if info.line == keytable.None { // Without PlaceOfAdd a held key joins a line at its Done.
 		return
 	}

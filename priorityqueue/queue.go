@@ -85,8 +85,9 @@ type Queue[T comparable] struct {
 		// intervalsOver reports that a shutdown has begun, and no MinInterval counts any more.
 		intervalsOver bool
 
-		// queued, blockedKeys (of blocked groups), held and reruns (state rerun, not rerunLater) count keys.
-		queued, blockedKeys, held, reruns int
+		// queued, blockedKeys (of blocked groups), held and reruns (state rerun, not rerunLater) count keys,
+		// onHold and rerunsOnHold those of the last two that are on hold.
+		queued, blockedKeys, held, reruns, onHold, rerunsOnHold int
 
 		// lastTaken is the key that was handed out last, or None if it is Done. It saves a single worker's
 		// Done from hashing its key and looking it up, a third of a cycle.

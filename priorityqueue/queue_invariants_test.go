@@ -37,7 +37,7 @@ func slotsOf[K comparable, V any](table *keytable.Table[K, V]) (slots []keytable
 
 // checkKeys: each key is where its state says, and the counts are right.
 func (q *Queue[T]) checkKeys() error {
-	counts, notes := map[state]int{}, 0
+	counts, notes, onHold, rerunsOnHold := map[state]int{}, 0, 0, 0
 	for _, s := range slotsOf(&q.mu.keys) {
 		e := q.mu.keys.At(s)
 		info := &e.Value
@@ -66,6 +66,15 @@ func (q *Queue[T]) checkKeys() error {
 		if info.noted {
 			notes++
 		}
+		if info.onHold {
+			onHold++
+		}
+		if info.onHold && info.state == rerun {
+			rerunsOnHold++
+		}
+		if info.onHold && !info.state.isHeld() {
+			return fmt.Errorf("key %v of state %d is on hold", e.Key, info.state)
+		}
 		if stands {
 			l := q.mu.lines.At(info.line).Key
 			if l.group != q.groupOfLocked(s) || priority < l.priority || priority != l.priority &&
@@ -85,6 +94,10 @@ func (q *Queue[T]) checkKeys() error {
 		counts[waiting]+counts[rerunLater] != q.mu.due.Len() || counts[resting] != n || n != q.mu.resting.Len() {
 		return fmt.Errorf("states %v, counted %d queued, %d held, %d to run again, %d due, %d resting",
 			counts, q.mu.queued, q.mu.held, q.mu.reruns, q.mu.due.Len(), n)
+	}
+	if onHold != q.mu.onHold || rerunsOnHold != q.mu.rerunsOnHold {
+		return fmt.Errorf("%d keys on hold, %d of them to run again, counted %d and %d",
+			onHold, rerunsOnHold, q.mu.onHold, q.mu.rerunsOnHold)
 	}
 	if last := q.mu.lastTaken; last != keytable.None && !q.mu.keys.At(last).Value.state.isHeld() {
 		return fmt.Errorf("slot %d of state %d was taken last", last, q.mu.keys.At(last).Value.state)
@@ -223,10 +236,10 @@ func (q *Queue[T]) checkGroups() error {
 func (q *Queue[T]) checkMetrics() error {
 	want := map[int]int{}
 	for _, s := range slotsOf(&q.mu.keys) {
-		switch info := &q.mu.keys.At(s).Value; info.state {
-		case queued:
+		switch info := &q.mu.keys.At(s).Value; {
+		case info.state == queued:
 			want[info.priority]++
-		case rerun:
+		case info.state == rerun && !info.onHold:
 			want[q.mu.details.At(s).nextPriority]++
 		}
 	}
@@ -236,8 +249,8 @@ func (q *Queue[T]) checkMetrics() error {
 			return fmt.Errorf("depths are %+v, want %v", q.mu.depths, want)
 		}
 	}
-	if n != q.mu.queued+q.mu.reruns {
-		return fmt.Errorf("depths are %+v, of %d keys", q.mu.depths, q.mu.queued+q.mu.reruns)
+	if all := q.mu.queued + q.mu.reruns - q.mu.rerunsOnHold; n != all {
+		return fmt.Errorf("depths are %+v, of %d keys", q.mu.depths, all)
 	}
 	if q.observer == nil {
 		return nil
@@ -249,11 +262,11 @@ func (q *Queue[T]) checkMetrics() error {
 		}
 	}
 	for s := range q.observer.Running() {
-		if running++; !q.mu.keys.At(s).Value.state.isHeld() {
+		if running++; !q.mu.keys.At(s).Value.state.isHeld() || q.mu.keys.At(s).Value.onHold {
 			return fmt.Errorf("slot %d of state %d is running", s, q.mu.keys.At(s).Value.state)
 		}
 	}
-	if inLine != q.mu.queued || running != q.mu.held {
+	if inLine != q.mu.queued || running != q.mu.held-q.mu.onHold {
 		return fmt.Errorf("the observer has %d and %d keys", inLine, running)
 	}
 	return nil

@@ -130,7 +130,7 @@ func (m *slowQueue) done(key int) {
 		return
 	}
 	m.ended = append(m.ended, k.waits...)
-	k.currentCauses, k.waits = nil, nil
+	k.currentCauses, k.waits, k.onHold = nil, nil, false
 	// Not held any more, and not ready yet: the group's other keys take their places first.
 	delete(m.keys, key)
 	m.update()

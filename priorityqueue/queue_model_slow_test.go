@@ -68,6 +68,7 @@ type slowKey struct {
 
 	backoff bool
 	failed  bool // since the hand-out
+	onHold  bool
 
 	nextCauses, currentCauses []string
 	// quiet reports that all adds since the hand-out were quiet.

@@ -82,6 +82,13 @@ func compareWithModel(t *rapid.T) {
 		"add": add, "add again": add, "add once more": add,
 		"get": get, "get again": get,
 		"done": done, "done again": done,
+		"put on hold": func(t *rapid.T) {
+			key := key.Draw(t, "key")
+			q.PutOnHold(key)
+			if k := m.keys[key]; k != nil {
+				k.onHold = k.state == workqueue.KeyProcessing
+			}
+		},
 		"add plainly": func(t *rapid.T) {
 			k := key.Draw(t, "key")
 			q.Add(k)
@@ -228,7 +235,7 @@ func compareWithModel(t *rapid.T) {
 // compareHistograms: a latency is counted for each key that was handed out, and a time of work for each of
 // those that is Done.
 func compareHistograms(t *rapid.T, got workqueue.Stats, m *slowQueue) {
-	work, running := got.WorkDuration.Count(), uint64(m.count(workqueue.KeyProcessing))
+	work, running := got.WorkDuration.Count(), uint64(m.count(workqueue.KeyProcessing)-m.onHold())
 	if taken := got.Latency.Count(); taken != m.taken || work != m.taken-running {
 		t.Fatalf("%d latencies and %d times of work of %d keys, %d of them held", taken, work, m.taken, running)
 	}
@@ -240,7 +247,7 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 		m.count(workqueue.KeyWaiting)
 	// Adds of keys that are due are not counted before a call looks.
 	want.Name, want.ShuttingDown, want.Paused = m.config.Name, m.down, m.paused
-	want.Failing = len(m.failures)
+	want.Failing, want.OnHold = len(m.failures), m.onHold()
 	for _, k := range m.sorted(workqueue.KeyQueued) {
 		if m.blocked(k.group) {
 			want.Blocked++
@@ -350,7 +357,7 @@ func compareSnapshot(t *rapid.T, q *pq.Queue[int], m *slowQueue) {
 			t.Fatalf("Snapshot() has the waiting keys %v, want %d", keysOf(s.Waiting), len(waiting))
 		}
 	}
-	if len(s.Processing) != m.count(workqueue.KeyProcessing) {
+	if len(s.Processing) != m.count(workqueue.KeyProcessing)-m.onHold() {
 		t.Fatalf("Snapshot() has the held keys %v", keysOf(s.Processing))
 	}
 	n := 0
@@ -372,9 +379,19 @@ func compareSnapshot(t *rapid.T, q *pq.Queue[int], m *slowQueue) {
 			t.Fatalf("SnapshotKey() = %+v, SnapshotKeys() has %+v, want %+v", one, k, key)
 		}
 	}
-	if want := len(s.Queued) + len(s.Waiting) + len(s.Processing); n != want {
+	if want := len(s.Queued) + len(s.Waiting) + len(s.Processing) + m.onHold(); n != want {
 		t.Fatalf("SnapshotKeys() yields %d keys, want %d", n, want)
 	}
+}
+
+// onHold returns how many keys are on hold.
+func (m *slowQueue) onHold() (n int) {
+	for _, k := range m.keys {
+		if k.onHold {
+			n++
+		}
+	}
+	return n
 }
 
 // snapshot returns what SnapshotKey does, without Since and Causes.
@@ -385,6 +402,7 @@ func (m *slowQueue) snapshot(key int) (s workqueue.KeySnapshot[int], in bool) {
 		return s, false
 	}
 	s.State, s.Priority, s.Group = k.state, k.priority, k.group
+	s.OnHold = k.onHold
 	s.Blocked = k.state == workqueue.KeyQueued && m.blocked(k.group)
 	if k.state == workqueue.KeyProcessing && k.again {
 		s.Again, s.Priority = true, k.againPriority

@@ -47,13 +47,8 @@ func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueu
 func (q *Queue[T]) Failures(key T) workqueue.Failures { return workqueue.Failures(q.failures.Of(key)) }
 
 // FailingKeys returns the keys that have failed most often: see [workqueue.ExtendedRateLimiting].
-func (q *Queue[T]) FailingKeys(limit int) (all []workqueue.KeySnapshot[T]) {
-	for _, key := range q.failures.Most(limit) {
-		if k, _ := q.SnapshotKey(key); k.Failures.Count > 0 {
-			all = append(all, k)
-		}
-	}
-	return all
+func (q *Queue[T]) FailingKeys(limit int) []workqueue.KeySnapshot[T] {
+	return failures.Show(q.failures, limit, q.SnapshotKey)
 }
 
 // Forget makes the limiter and the queue forget the key's failures. The worker still has to call Done. A Fail

@@ -30,12 +30,15 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, info *keyInfo, now time.Duratio
 	case waiting, rerunLater:
 		q.mu.due.Remove(s)
 	case queued, rerun:
-		q.mu.depths.add(*q.nextPriorityLocked(s, info), -1)
+		q.countDepthLocked(info, *q.nextPriorityLocked(s, info), -1)
 		if info.line != keytable.None {
 			q.leaveLineLocked(s, info)
 		}
 		if info.state == rerun {
 			q.mu.reruns--
+			if info.onHold {
+				q.mu.rerunsOnHold--
+			}
 		} else if q.observer != nil {
 			q.observer.Unqueued(s)
 		}

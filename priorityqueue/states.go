@@ -25,7 +25,7 @@ const (
 	queued                  // in a line, until a worker gets it
 	waiting                 // in due, until its time comes
 	processing              // held by a worker, and not added since
-	rerun                   // held by a worker, and queued at its Done (counted by Stats.Again)
+	rerun                   // held by a worker, and queued at its Done
 	rerunLater              // held by a worker, and in due: rerun at its time, waiting if Done comes first
 	resting                 // in resting: only remembered, until its MinInterval is over
 )
@@ -43,6 +43,7 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 //	                       held                         that with which the key was handed out
 //	line                   queued; rerun by PlaceOfAdd  the line in which the key stands
 //	byLimiter              in due                       the limiter was asked for this wait
+//	onHold                 held                         PutOnHold was called
 //	noted                  all but resting              there is a note: causes, or a channel of AddedAgain
 //	details.nextPriority   rerun, rerunLater            the priority of the next hand-out
 //	details.failed         rerun, rerunLater            a failure was counted since the hand-out
@@ -59,6 +60,7 @@ type keyInfo struct {
 	line             keytable.Slot
 	state            state
 	byLimiter, noted bool
+	onHold           bool
 }
 
 type details struct {
@@ -96,10 +98,10 @@ func (q *Queue[T]) enterQueueLocked(s keytable.Slot, info *keyInfo, k *prepared[
 func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, at time.Duration) {
 	priority := *q.nextPriorityLocked(s, info)
 	q.mu.adds++
-	q.mu.depths.add(priority, 1)
 	if q.observer != nil {
 		q.observer.Added(s, at)
 	}
+	q.countDepthLocked(info, priority, 1)
 	held := info.state.isHeld()
 	if !held || q.config.PlaceOfAdd {
 		q.joinLineLocked(s, info, priority, at)
@@ -110,6 +112,9 @@ func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, at time.Durat
 	}
 	info.state, info.byLimiter = rerun, false
 	q.mu.reruns++
+	if info.onHold {
+		q.mu.rerunsOnHold++
+	}
 	q.interruptLocked(s, info)
 }
 

@@ -2,7 +2,6 @@ package prom
 
 import (
 	"maps"
-	"slices"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,20 +14,17 @@ import (
 
 // Collect reads all queues and pools and sends their metrics, which blocks until they are received.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
-	pools := slices.Collect(p.pools.All()) // Read first: they know which keys are on hold.
-	p.collectQueues(ch, metrics.ByQueue(pools))
-	p.sendPools(ch, pools)
+	p.collectQueues(ch)
+	p.sendPools(ch)
 }
 
-// collectQueues sends the metrics of all queues, whose pools have these numbers.
-func (p *Provider) collectQueues(ch chan<- prometheus.Metric, pools map[string]worker.Stats) {
+func (p *Provider) collectQueues(ch chan<- prometheus.Metric) {
 	s := newScrape(p, p.families)
 	p.mu.Lock()
 	pushed := maps.Clone(p.mu.pushed)
 	p.mu.Unlock()
 	var queues metrics.Total[workqueue.Stats] // It would be allocated for every name if it were the loop's.
 	for queues = range p.queues.All() {
-		metrics.LeaveOutHolds(&queues.Sum, pools[queues.Name])
 		p.sendName(ch, s, &queues, true, pushed[queues.Name])
 		delete(pushed, queues.Name)
 	}
@@ -37,10 +33,10 @@ func (p *Provider) collectQueues(ch chan<- prometheus.Metric, pools map[string]w
 	}
 }
 
-func (p *Provider) sendPools(ch chan<- prometheus.Metric, pools []metrics.Total[worker.Stats]) {
+func (p *Provider) sendPools(ch chan<- prometheus.Metric) {
 	s := newScrape(p, p.poolFamilies)
-	for j := range pools {
-		t := &pools[j]
+	var t metrics.Total[worker.Stats] // As in collectQueues.
+	for t = range p.pools.All() {
 		name := s.nameOf(t.Name)
 		if metrics.ChangesAlone(&t.Sum) {
 			// Others export counts of calls under this name, and this pool has none, so no metric comes twice.

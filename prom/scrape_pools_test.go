@@ -230,24 +230,13 @@ func TestBucketsOfPools(t *testing.T) {
 	}
 }
 
-// Keys on hold are no work: while a queue's pool has some, the queue's times are those of the pool's running
-// calls, by the name of the queue, even if the pool has another.
-func TestHeldKeys(t *testing.T) {
+// The queue and its pools count keys on hold, the former only while there are some.
+func TestKeysOnHold(t *testing.T) {
 	b := newBench(prom.Options{})
-	for _, name := range []string{"q", "other"} {
-		b.provider.WatchQueue(name, func() workqueue.Stats {
-			return workqueue.Stats{Processing: 4, LongestRunning: 20 * time.Minute, UnfinishedWork: 2 * time.Hour}
-		})
-	}
-	st := worker.Stats{Queue: "q", Held: 3, Busy: 1, LongestRunning: 2 * time.Second,
-		UnfinishedWork: 3 * time.Second}
-	b.provider.InspectPool("pool", worker.Inspector{Stats: func() worker.Stats { return st }})
-	wantLines(t, text(t, b), `workqueue_held_keys{name="q"} 3`,
-		`workqueue_longest_running_processor_seconds{name="q"} 2`,
-		`workqueue_unfinished_work_seconds{name="q"} 3`,
-		`workqueue_longest_running_processor_seconds{name="other"} 1200`)
-	st.Held = 0 // Now the queue's own numbers count: others may also take its keys.
-	wantLines(t, text(t, b), `workqueue_longest_running_processor_seconds{name="q"} 1200`)
+	st := workqueue.Stats{Processing: 4, OnHold: 3}
+	b.provider.WatchQueue("q", func() workqueue.Stats { return st })
+	wantLines(t, text(t, b), `workqueue_held_keys{name="q"} 3`)
+	st.OnHold = 0
 	if strings.Contains(text(t, b), `workqueue_held_keys`) {
 		t.Error("workqueue_held_keys without keys on hold")
 	}

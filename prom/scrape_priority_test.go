@@ -134,9 +134,8 @@ func TestSharedQueue(t *testing.T) {
 	down := false
 	bench.queue("memory")
 	bench.provider.WatchQueue("q", func() workqueue.Stats {
-		return workqueue.Stats{ShuttingDown: down, Blocked: 4, Paused: true, Shared: &leasing.Stats{
-			Outage: true, Unsent: 1, Errors: 2, LostLeases: 3, LostDones: 4, Failing: 5, GivenUp: 6,
-			Repaired:     8,
+		return workqueue.Stats{ShuttingDown: down, Blocked: 4, Paused: true, Failing: 5, Shared: &leasing.Stats{
+			Outage: true, Unsent: 1, Errors: 2, LostLeases: 3, LostDones: 4, GivenUp: 6, Repaired: 8,
 			CallDuration: &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{9, 0}, Sum: 2},
 		}}
 	})

@@ -170,7 +170,7 @@ func TestBoundedWork(t *testing.T) {
 
 	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[5], i, key} })
 	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[4], 3, key} })
-	waitUntil(t, func() bool { freshStats(t, q); return q.Info().Failing == 0 })
+	waitUntil(t, func() bool { return freshStats(t, q).Failing == 0 })
 	meter.check(fmt.Sprintf("the failures of %d keys are forgotten", many/10))
 
 	// Every list of the snapshot is full.

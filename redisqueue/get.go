@@ -101,7 +101,9 @@ func (q *Queue[T]) Done(item T) {
 	if q.mu.ending.stopping && len(q.mu.held) == 0 {
 		q.mu.ending.since = now
 	}
-	q.mu.totals.workDuration.observe(now.Sub(h.began))
+	if !h.onHold {
+		q.mu.totals.workDuration.observe(now.Sub(h.began))
+	}
 	if h.lost {
 		q.mu.totals.info.LostDones++
 	} else {
@@ -117,6 +119,18 @@ func (q *Queue[T]) Done(item T) {
 		s.handLocked(*h.nextHandOut, item, now)
 	}
 	q.endLocked()
+}
+
+// PutOnHold ends the work on item, and leaves item to the caller: see [workqueue.Extended]. Only this process
+// knows of it, so Stats.OnHold counts its own keys alone.
+func (q *Queue[T]) PutOnHold(item T) {
+	checkHashable(item)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if h := q.mu.held[item]; h != nil && !h.onHold {
+		h.onHold = true
+		q.mu.totals.workDuration.observe(time.Since(h.began))
+	}
 }
 
 // waitForKey makes the caller wait for a key.

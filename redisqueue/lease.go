@@ -45,9 +45,11 @@ type hold[T comparable] struct {
 	handedOut
 	shard *shard[T]
 	began time.Time // when the worker got it
-	lost  bool      // the server has the key, or has given it to somebody else
-	why   error     // the cause with which the handler's context ends then
-	freed bool      // it is lost because an operator has released it
+	// onHold: PutOnHold was called, so its work has been counted.
+	onHold bool
+	lost   bool  // the server has the key, or has given it to somebody else
+	why    error // the cause with which the handler's context ends then
+	freed  bool  // it is lost because an operator has released it
 	// handsBack: HandBack was called, so Done gives the key back.
 	handsBack bool
 	added     chan struct{}             // closed when the key is added again; nil before AddedAgain

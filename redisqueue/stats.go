@@ -152,15 +152,20 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	}
 	st.Paused, st.PausedUntil, st.OldestQueued = i.Paused, i.PausedUntil, i.OldestQueued
 	for _, h := range q.mu.held {
+		if h.onHold {
+			st.OnHold++
+			continue
+		}
 		d := now.Sub(h.began)
 		st.UnfinishedWork += d
 		st.LongestRunning = max(st.LongestRunning, d)
 	}
+	st.Again -= min(st.Again, st.OnHold) // The server does not say which were added again: perhaps too few remain.
 	st.Failing = i.Failing
 	st.Shared = &leasing.Stats{
 		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors,
 		LostLeases: i.LostLeases, LostDones: i.LostDones, CallDuration: i.CallDuration,
-		Failing: i.Failing, GivenUp: i.GivenUp, Repaired: i.Repaired,
+		GivenUp: i.GivenUp, Repaired: i.Repaired,
 		PausedBy: i.PausedBy, PausedSince: i.PausedSince, AsOf: q.asOfLocked(),
 	}
 	return st

@@ -106,6 +106,7 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 		return
 	}
 	h.callDone = callDone
+	t.queue.PutOnHold(h.key)       // Before begin: then Done may come at any time.
 	leased := context.Background() // Not the pool's: its end would wake a goroutine for each hold.
 	if t.leaser != nil {
 		leased, h.releaseLease = t.leaser.LeaseHeld(leased, h.key)

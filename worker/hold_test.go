@@ -11,8 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -28,6 +32,43 @@ func overHolding(t *testing.T, test func(t *testing.T, q stringQueue)) {
 			synctest.Test(t, func(t *testing.T) { test(t, newQueue()) })
 		})
 	}
+}
+
+// A hold is no work: neither the times of work nor those of unfinished work have it, and the depth has no key
+// on hold that comes again when its hold ends.
+func TestHoldIsNoWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider := prom.NewProvider(prometheus.NewRegistry(), prom.Options{})
+		for name, q := range map[string]stringQueue{
+			"FIFO": workqueue.NewTypedRateLimitingQueueWithConfig(nil,
+				workqueue.TypedRateLimitingQueueConfig[string]{Name: "fifo", MetricsProvider: provider}),
+			"priority": newPriorityQueue(priorityqueue.Config[string]{Name: "p", MetricsProvider: provider}),
+		} {
+			h := newHolder()
+			work := func(call worker.Call) error {
+				time.Sleep(3 * time.Second)
+				return h.hold(10 * time.Minute)(call)
+			}
+			h.answers = []answer{work, work, work, work}
+			r := run(t, worker.New(q, h.handle, options{Workers: 4}))
+			for _, key := range []string{"a", "b", "c", "d"} {
+				q.Add(key)
+			}
+			for _, minutes := range []time.Duration{1, 5, 9} {
+				r.after(minutes * time.Minute)
+				st := stats(q)
+				if sum := st.WorkDuration.Sum; sum != 12 || st.WorkDuration.Count() != 4 || st.OnHold != 4 ||
+					st.Processing != 4 || st.Again != 0 || st.LongestRunning != 0 || st.UnfinishedWork != 0 {
+					t.Errorf("%s: %v s of work in %d calls, %+v", name, sum, st.WorkDuration.Count(), st)
+				}
+			}
+			r.after(11 * time.Minute) // Each key comes once more.
+			if st := stats(q); st.WorkDuration.Sum != 12 || st.WorkDuration.Count() != 8 || st.OnHold != 0 {
+				t.Errorf("%s: %v s of work in %d calls, %+v", name, st.WorkDuration.Sum, st.WorkDuration.Count(), st)
+			}
+			r.endCleanly()
+		}
+	})
 }
 
 // holder is a handler whose first answers are those that it is given, and the others nil. It notes when each

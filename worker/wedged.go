@@ -56,16 +56,13 @@ func (t *Tracker[T]) Wedged(limit time.Duration) error {
 // could be handed out.
 func (t *Tracker[T]) wedged(now time.Time, limit time.Duration, workers int) error {
 	t.mu.Lock()
-	calls, holds := slices.Clone(t.mu.running), t.mu.holds.total
+	calls := slices.Clone(t.mu.running)
 	t.mu.Unlock()
 	if len(calls) < workers || now.Sub(calls[len(calls)-1].result.Started) <= limit {
 		return nil
 	}
 	st := t.queue.Stats()
-	due := st.Queued - st.Blocked
-	if holds == 0 {
-		due += st.Again // Otherwise these may be keys on hold, which need no worker yet.
-	}
+	due := st.Queued - st.Blocked + st.Again
 	if due <= 0 || st.Paused {
 		return nil
 	}

@@ -71,6 +71,7 @@ func (m *slowFIFO) done(key string) bool {
 type slowQueue struct {
 	slowFIFO
 	oneEntry bool          // as in Suite
+	onHold   string        // the held keys that are on hold
 	waiting  []slowWaiting // by due, and keys due at the same time by their adds
 	failures map[string]slowFailure
 	stats    workqueue.Stats // the counters
@@ -90,7 +91,23 @@ func (m *slowQueue) add(key string) {
 	}
 }
 
+func (m *slowQueue) putOnHold(key string) {
+	if strings.Contains(m.held, key) && !strings.Contains(m.onHold, key) {
+		m.onHold += key
+	}
+}
+
+// again returns how many keys were added again that are held and not on hold.
+func (m *slowQueue) again() int {
+	n := len(m.dirty) - len(m.queued)
+	for _, key := range m.onHold {
+		n -= strings.Count(m.dirty, string(key))
+	}
+	return n
+}
+
 func (m *slowQueue) done(key string) {
+	m.onHold = strings.Replace(m.onHold, key, "", 1)
 	if m.dropping && strings.Contains(m.held, key) && strings.Contains(m.dirty, key) {
 		m.stats.Dropped++
 	}
@@ -215,7 +232,7 @@ type modelOptions struct {
 func (m modelOptions) kinds() []string {
 	kinds := []string{"add", "get", "finish", "jump", "add", "get", "finish", "add"}
 	if m.contexts {
-		kinds = append(kinds, "canceled")
+		kinds = append(kinds, "canceled", "onhold")
 	}
 	if m.unmatchedDone {
 		kinds = append(kinds, "done")
@@ -232,7 +249,7 @@ func (m modelOptions) kinds() []string {
 // step returns step number n of a script. For "finish", key says which of the held keys.
 func (m modelOptions) step(n int, kind string, key int, d time.Duration) string {
 	switch kind {
-	case "add", "done":
+	case "add", "done", "onhold":
 		return kind + " " + modelKey(key)
 	case "after":
 		if d > 0 && !m.ties {

@@ -17,6 +17,8 @@ package workqueuetest
 //	hold a b     a worker gets these keys, which are the first in line
 //	next a       a worker gets this key by Next
 //	done a b     Done of each
+//	onhold a b   PutOnHold of each
+//	timed 2 5s 3s 4s  two times of work were counted, 5 s in all; LongestRunning and UnfinishedWork are these
 //	finish 5     Done of a key that is held, if there is one: number 5 from 0, counted round and round
 //	take a b     these keys are queued, in this order and no others; a worker processes them
 //	again a      take a or, with OneEntry, take nothing
@@ -107,7 +109,8 @@ var scripts = []script{
 		"After shutdown DropQueued takes back what is queued, in its order, and nothing is queued any more. " +
 			"Before, it does nothing.",
 		"add a b c; drop; hold a; add a d; shutdown; drop b c d; done a; drop | " +
-			"add a b; hold a; end; drop b; done a | add a; end; drop a; drop"},
+			"add a b; hold a; end; drop b; done a | add a; end; drop a; drop | " +
+			"add a b; hold a; add a; onhold a; end; drop b; done a"},
 
 	{"Next", "Next hands out the first key with when it was added and whether it has causes.",
 		"add a b; cause c why; pass 1s; next a; next b; next c; done a b c; after a 1s; pass 1s; next a; done a"},
@@ -123,6 +126,20 @@ var scripts = []script{
 	{"SnapshotsOfKeys", "Snapshot, SnapshotKey and SnapshotKeys show each key in its state.",
 		"find a none; add a b; find a queued; hold a b; find a processing; done b; find b none; done a | " +
 			"after a 1m; find a waiting; pass 1m; find a queued; take a; find a none"},
+
+	{"PutOnHold",
+		"A key on hold stays with its worker until Done. Stats counts it, and does not count it as added again. " +
+			"PutOnHold of any other key does nothing.",
+		"onhold a; add a b; onhold a; hold a; onhold a a; add a; hold b; add b; done a; done b; take a b; " +
+			"add a; hold a; onhold a; add a; done a; hold a; onhold a; end; done a"},
+	{"SnapshotsOfAKeyOnHold", "The lists of Snapshot leave out keys on hold, and SnapshotKey shows them.",
+		"add a b; hold a b; onhold a; find a processing; find b processing; done a; add a; " +
+			"hold a; find a processing; done a b"},
+	{"WorkOfAKeyOnHold",
+		"Work on a key ends when it is put on hold: neither the times of work nor those of unfinished work grow.",
+		"timed 0 0s 0s 0s; add a b; hold a b; pass 1s; timed 0 0s 1s 2s; onhold a; timed 1 1s 1s 1s; " +
+			"pass 10m; add a; timed 1 1s 10m1s 10m1s; done b; timed 2 10m2s 0s 0s; pass 1m; done a; " +
+			"timed 2 10m2s 0s 0s; hold a; pass 2s; done a; timed 3 10m4s 0s 0s"},
 
 	{"AddAfter", "AddAfter adds a key when the delay has passed, and not before.",
 		"after a 5s; pass 5s; take a"},
@@ -231,6 +248,9 @@ var scripts = []script{
 			"pass 1s; add a a; metrics depth=2 adds=3 latency=2 unfinished=1 longest=1; hold b; pass 2s; done a; " +
 			"metrics depth=1 adds=3 latency=2,2 work=3 unfinished=5 longest=3; pass 1s; hold a; done b a; pass 1s; " +
 			"metrics adds=3 latency=2,2,3 work=3,3,0"},
+	{"MetricsOfAKeyOnHold", "The metrics of work leave out the time for which a key is on hold.",
+		"add a b; hold a b; pass 1s; onhold a; pass 1s; metrics adds=2 latency=0,0 work=1 unfinished=2 longest=2; " +
+			"done a; pass 1s; done b; pass 1s; metrics adds=2 latency=0,0 work=1,3"},
 	{"MetricsOfDelays", "A call of AddAfter counts as a retry. The key's latency begins when it comes due.",
 		"after a 1s; after a 2s; after b 0s; after c -1ns; metrics retries=4 adds=2 depth=2; pass 1s; pass 1s; " +
 			"take b c a; metrics retries=4 adds=3 latency=2,2,1 work=0,0,0; " +

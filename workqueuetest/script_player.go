@@ -49,7 +49,7 @@ func (r *run) missing(q fifo, steps string) string {
 		return Delays
 	case uses("retry", "forget") && !limits:
 		return Limiter
-	case uses("canceled", "deadline", "giveup", "added", "cause", "again?", "drop", "find") && !extends:
+	case uses("canceled", "deadline", "giveup", "added", "cause", "again?", "drop", "find", "onhold") && !extends:
 		return Extended
 	case uses("fail") && !fails:
 		return Failures
@@ -68,7 +68,7 @@ func (r *run) play(steps string, way int) {
 		p.before = testkit.Goroutines()
 	}
 	switch {
-	case uses("added"):
+	case uses("added"), uses("timed"):
 		c.MetricsProvider = onlyReads{p.metrics}
 	case uses("metrics"), uses("unnamed"):
 		c.MetricsProvider = p.metrics
@@ -154,7 +154,10 @@ func (p *player) wantStats() {
 	st.Failing = 0 // See wantFailing.
 	want := m.stats
 	want.Queued, want.Processing, want.Waiting = len(m.queued), len(m.held), len(m.waiting)
-	want.Again, want.ShuttingDown = len(m.dirty)-len(m.queued), m.down
+	want.OnHold, want.Again, want.ShuttingDown = len(m.onHold), m.again(), m.down
+	if p.suite.Shared && m.onHold != "" { // Its server does not know which keys are on hold.
+		st.Again, want.Again = 0, 0
+	}
 	if m.dropping && m.held != "" { // A held key is dropped at once, or when it is Done.
 		st.Again, st.Dropped, want.Again, want.Dropped = 0, 0, 0, 0
 	}

@@ -77,6 +77,13 @@ func (p *player) step(kind string, words []string) {
 		p.next(words[0])
 	case "done":
 		p.done(words...)
+	case "onhold":
+		for _, key := range words {
+			p.q.(extended).PutOnHold(key)
+			p.model.putOnHold(key)
+		}
+	case "timed":
+		p.wantTimes(must(strconv.Atoi(words[0])), words[1:])
 	case "finish":
 		if held := slices.Sorted(strings.SplitSeq(p.model.held, "")); p.model.held != "" {
 			p.done(held[must(strconv.Atoi(words[0]))%len(held)])
@@ -227,8 +234,24 @@ func (p *player) wantAgain(key, want string) {
 	}
 }
 
-// find looks for a key by SnapshotKey, SnapshotKeys and Snapshot. Its state is "none" if it is not in the
-// queue.
+// wantTimes compares how many times of work the queue has counted, and with their sum, LongestRunning and
+// UnfinishedWork.
+func (p *player) wantTimes(n int, durations []string) {
+	st := p.q.(extended).Stats()
+	if st.WorkDuration == nil {
+		p.Fatalf("%s: the queue keeps no times", p.when)
+	}
+	want := make([]time.Duration, 0, len(durations))
+	for _, d := range durations {
+		want = append(want, must(time.ParseDuration(d)))
+	}
+	sum := time.Duration(st.WorkDuration.Sum * float64(time.Second)).Round(time.Microsecond)
+	got := []time.Duration{sum, st.LongestRunning, st.UnfinishedWork}
+	if st.WorkDuration.Count() != uint64(n) || !slices.Equal(got, want) {
+		p.Fatalf("%s: %d times of work, and the times %v, want %d, %v", p.when, st.WorkDuration.Count(), got, n, want)
+	}
+}
+
 // wantFailing compares the keys that fail, with their counts, and how many there are.
 func (p *player) wantFailing(want []string) {
 	texts := func(limit int) (got []string) {
@@ -247,6 +270,8 @@ func (p *player) wantFailing(want []string) {
 	}
 }
 
+// find looks for a key by SnapshotKey, SnapshotKeys and Snapshot. Its state is "none" if it is not in the
+// queue. The lists of Snapshot leave out a key on hold.
 func (p *player) find(key, want string) {
 	e := p.q.(extended)
 	state := func(found bool, k workqueue.KeySnapshot[string]) string {
@@ -269,7 +294,14 @@ func (p *player) find(key, want string) {
 			some = state(true, k)
 		}
 	}
-	if one != want || all != want || some != want {
+	listed, isOnHold := want, strings.Contains(p.model.onHold, key)
+	if isOnHold {
+		listed = "none"
+	}
+	if k.OnHold != isOnHold {
+		p.Fatalf("%s: SnapshotKey says OnHold = %v", p.when, k.OnHold)
+	}
+	if one != want || all != want || some != listed {
 		p.Fatalf("%s: SnapshotKey says %q, SnapshotKeys %q, Snapshot %q", p.when, one, all, some)
 	}
 }

@@ -92,6 +92,7 @@ var notIfShared = map[string][]string{
 		"does not know yet": {
 		"LinearizableWithUnmatchedDone",
 	},
+	"the server does not know which keys are on hold": {"SnapshotsOfAKeyOnHold"},
 	"what a handler adds after shutdown is for the other processes": {"AddAfterShutDown",
 		"AddRateLimitedAfterShutDown", "FailAfterShutDown"},
 	"the clock is the server's": {"FakeClock", "NoTimerWhileIdle",

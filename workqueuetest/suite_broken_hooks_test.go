@@ -89,6 +89,7 @@ func newMerging(c Config[string]) merging {
 type hooked struct {
 	whole
 	add, done, addRateLimited, forget func(key string)
+	putOnHold                         func(key string)
 	addAfter                          func(key string, d time.Duration)
 	get                               func() (string, bool)
 	getContext                        func(context.Context) (string, error)
@@ -108,7 +109,7 @@ type hooked struct {
 
 func hook(q whole) *hooked {
 	return &hooked{
-		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.AddAfter, q.Get, q.GetContext, q.Next, q.Len,
+		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.PutOnHold, q.AddAfter, q.Get, q.GetContext, q.Next, q.Len,
 		q.ShutDown, q.ShutDownWithDrain, q.ShutDownContext, q.Stats, q.AddedAt, q.Fail, q.DropQueued, q.Causes, q.AddedAgain, q.SnapshotKey,
 	}
 }
@@ -117,6 +118,7 @@ func (q *hooked) Add(key string)                                 { q.add(key) }
 func (q *hooked) Done(key string)                                { q.done(key) }
 func (q *hooked) AddRateLimited(key string)                      { q.addRateLimited(key) }
 func (q *hooked) Forget(key string)                              { q.forget(key) }
+func (q *hooked) PutOnHold(key string)                           { q.putOnHold(key) }
 func (q *hooked) AddAfter(key string, d time.Duration)           { q.addAfter(key, d) }
 func (q *hooked) Get() (string, bool)                            { return q.get() }
 func (q *hooked) GetContext(ctx context.Context) (string, error) { return q.getContext(ctx) }

@@ -87,6 +87,9 @@ var broken = []brokenQueue{
 				return workqueue.HandOut[string]{Key: h.Key}, err
 			}
 		}},
+	{name: "a hold is work", caught: []string{"PutOnHold",
+		"SnapshotsOfAKeyOnHold", "WorkOfAKeyOnHold", "MetricsOfAKeyOnHold"},
+		bug: func(q *hooked, _ Config[string]) { q.putOnHold = func(string) {} }},
 	{name: "Fail asks no limiter", caught: []string{"Fail"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.fail = func(_ context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {

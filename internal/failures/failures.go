@@ -273,6 +273,16 @@ func (c *Counts[T]) Most(limit int) (keys []T) {
 	return keys
 }
 
+// Show returns what show returns for each key of c.Most(limit) that still fails then.
+func Show[T comparable, S any](c *Counts[T], limit int, show func(T) (s S, inQueue bool)) (all []S) {
+	for _, key := range c.Most(limit) {
+		if s, _ := show(key); c.Of(key).Count > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // All yields the keys that fail, with their numbers. See List.
 func (c *Counts[T]) All() iter.Seq2[T, int] {
 	return List(&c.keys.Table, c.keys.Mu.Lock, c.keys.Mu.Unlock, func(s keytable.Slot) int {

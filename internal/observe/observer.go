@@ -121,9 +121,13 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	}
 }
 
-// Finished notes that the worker for which Taken was called is done with the key at s now.
+// Finished notes that the worker for which Taken was called ends its work on the key at s now. It does
+// nothing if that was noted before: by Done of a key that was put on hold.
 func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
 	k := o.keys.Existing(s)
+	if k.in != inRunning {
+		return
+	}
 	d := now - k.startedAt
 	k.in = inNone
 	o.lists.Remove(&o.running, s)

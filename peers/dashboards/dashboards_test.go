@@ -74,11 +74,11 @@ func exported(t *testing.T) map[string]bool {
 	queue := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
 	defer queue.ShutDown()
 	provider.WatchQueue("shared",
-		func() workqueue.Stats { return workqueue.Stats{Shared: &leasing.Stats{}} })
+		func() workqueue.Stats { return workqueue.Stats{OnHold: 1, Shared: &leasing.Stats{}} })
 	provider.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
 		times := &workqueue.Histogram{Bounds: provider.PoolHistogramBounds(),
 			Counts: make([]uint64, len(provider.PoolHistogramBounds())+1)}
-		return worker.Stats{Queue: "q", Held: 1, Durations: times, Changes: times, BusiestShare: 0.1}
+		return worker.Stats{Queue: "q", Durations: times, Changes: times, BusiestShare: 0.1}
 	}})
 	families, err := registry.Gather()
 	if err != nil {

@@ -1,0 +1,27 @@
+package workqueue
+
+import "github.com/keyedqueue/workqueue/internal/keytable"
+
+// PutOnHold ends the work on key, which the caller holds, and leaves the key to the caller: see [Extended].
+func (q *Typed[T]) PutOnHold(key T) {
+	h := keytable.HashOf(key)
+	q.mu.Lock()
+	defer q.unlock()
+	s, k := q.mu.keys.Find(h, key)
+	if k == nil || k.Value&(processing|onHold) != processing {
+		return
+	}
+	k.Value |= onHold
+	q.countOnHoldLocked(k, 1)
+	if q.observer != nil {
+		q.observer.Finished(s, q.observer.Now())
+	}
+}
+
+// countOnHoldLocked counts that the key of k has been put on hold or, with -1, that it is Done.
+func (q *Typed[T]) countOnHoldLocked(k *entry[T], n int) {
+	q.mu.onHold += n
+	if k.Value&dirty != 0 {
+		q.mu.againOnHold += n
+	}
+}
