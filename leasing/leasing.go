@@ -80,8 +80,8 @@ type Stats struct {
 	// CallDuration has the times until the server answered this process's batches, nil without metrics.
 	CallDuration *workqueue.Histogram
 
-	// The others are of the whole queue, as every process of it sees them: GivenUp is the number of keys that are
-	// not tried any more, Repaired that of entries on the server that did not fit together.
+	// The others are of the whole queue, as every process of it sees them: GivenUp is the number of keys that
+	// are not tried any more, Repaired that of entries on the server that did not fit together.
 	GivenUp, Repaired int
 	// PausedBy is the process that has paused the queue, and PausedSince when, as far as this process knows.
 	PausedBy    string

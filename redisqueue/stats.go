@@ -160,7 +160,8 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		st.UnfinishedWork += d
 		st.LongestRunning = max(st.LongestRunning, d)
 	}
-	st.Again -= min(st.Again, st.OnHold) // The server does not say which were added again: perhaps too few remain.
+	// The server does not say which of the keys on hold were added again, so it may take away too many.
+	st.Again -= min(st.Again, st.OnHold)
 	st.Failing = i.Failing
 	st.Shared = &leasing.Stats{
 		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors,

@@ -49,7 +49,8 @@ func (r *run) missing(q fifo, steps string) string {
 		return Delays
 	case uses("retry", "forget") && !limits:
 		return Limiter
-	case uses("canceled", "deadline", "giveup", "added", "cause", "again?", "drop", "find", "onhold") && !extends:
+	case uses("canceled", "deadline", "giveup", "added", "cause", "again?", "drop", "find", "onhold") &&
+		!extends:
 		return Extended
 	case uses("fail") && !fails:
 		return Failures

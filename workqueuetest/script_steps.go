@@ -248,7 +248,8 @@ func (p *player) wantTimes(n int, durations []string) {
 	sum := time.Duration(st.WorkDuration.Sum * float64(time.Second)).Round(time.Microsecond)
 	got := []time.Duration{sum, st.LongestRunning, st.UnfinishedWork}
 	if st.WorkDuration.Count() != uint64(n) || !slices.Equal(got, want) {
-		p.Fatalf("%s: %d times of work, and the times %v, want %d, %v", p.when, st.WorkDuration.Count(), got, n, want)
+		p.Fatalf("%s: %d times of work, and the times %v, want %d, %v",
+			p.when, st.WorkDuration.Count(), got, n, want)
 	}
 }
 
