@@ -118,7 +118,7 @@ func (q *Typed[T]) statsLocked() Stats {
 		Name: q.name, ShuttingDown: q.shuttingDown.Load(),
 		Queued: q.lenLocked(), Processing: q.mu.processing, OnHold: q.mu.onHold,
 		Again: q.mu.again - q.mu.againOnHold,
-		Adds: q.mu.adds, Dropped: q.mu.dropped, UnmatchedDones: q.mu.unmatchedDones,
+		Adds:  q.mu.adds, Dropped: q.mu.dropped, UnmatchedDones: q.mu.unmatchedDones,
 	}
 	if q.observer == nil {
 		return st

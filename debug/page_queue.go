@@ -231,7 +231,7 @@ func (r *queuePage) section(kind string, keys []keyReport) section {
 			s.Hint = "held by workers, in no order"
 		}
 	case "held":
-		s.Total, s.Actions = max(r.Queue.Held, len(keys)), can.only("release")
+		s.Total, s.Actions = max(r.Queue.OnHold, len(keys)), can.only("release")
 	case "queued":
 		s.Total, s.Actions = r.Queue.Queued, can.only("remove")
 	case "waiting":
