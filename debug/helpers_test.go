@@ -196,7 +196,7 @@ type (
 	listed struct {
 		named
 		Error                          string
-		Queued, Blocked, Held          int
+		Queued, Blocked, OnHold        int
 		Unworked, Paused, Outage       bool
 		LongestRunning, UnfinishedWork time.Duration
 		PausedGroups                   int   `json:"paused_groups"`

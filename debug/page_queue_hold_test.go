@@ -65,8 +65,8 @@ func TestKeysOnHold(t *testing.T) {
 		}
 		wantBody(t, get(h, "?queue=q"), `<b class="warn">5m</b>, <a href="?id=`, "busy")
 		// They are in a state of their own: no work, and no trouble.
-		if q := d.Queue; q.Held != 30 || q.LongestRunning != 5*time.Minute || q.UnfinishedWork != 5*time.Minute {
-			t.Errorf("%d held, longest %v s, unfinished %v s", q.Held, q.LongestRunning, q.UnfinishedWork)
+		if q := d.Queue; q.OnHold != 30 || q.LongestRunning != 5*time.Minute || q.UnfinishedWork != 5*time.Minute {
+			t.Errorf("%d held, longest %v s, unfinished %v s", q.OnHold, q.LongestRunning, q.UnfinishedWork)
 		}
 		wantBody(t, get(h, "?queue=q"), `<dt>In work</dt><dd><a href="#running">1</a>`,
 			`<dt>On hold</dt><dd><a href="#held">30</a>`,

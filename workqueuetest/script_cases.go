@@ -250,7 +250,8 @@ var scripts = []script{
 			"metrics adds=3 latency=2,2,3 work=3,3,0"},
 	{"MetricsOfAKeyOnHold", "The metrics of work leave out the time for which a key is on hold.",
 		"add a b; hold a b; pass 1s; onhold a; pass 1s; " +
-			"metrics adds=2 latency=0,0 work=1 unfinished=2 longest=2; done a; pass 1s; done b; pass 1s; metrics adds=2 latency=0,0 work=1,3"},
+			"metrics adds=2 latency=0,0 work=1 unfinished=2 longest=2; " +
+			"done a; pass 1s; done b; pass 1s; metrics adds=2 latency=0,0 work=1,3"},
 	{"MetricsOfDelays", "A call of AddAfter counts as a retry. The key's latency begins when it comes due.",
 		"after a 1s; after a 2s; after b 0s; after c -1ns; metrics retries=4 adds=2 depth=2; pass 1s; pass 1s; " +
 			"take b c a; metrics retries=4 adds=3 latency=2,2,1 work=0,0,0; " +
