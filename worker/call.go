@@ -60,6 +60,7 @@ type Tracked[T comparable] struct {
 
 // newCall makes a call of what the queue has handed out, with its contexts.
 func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], goroutine string) *Tracked[T] {
+	t.dropEndedRecords()
 	attempt := h.Failures.Count + 1
 	c := &Tracked[T]{tracker: t, base: base, handOut: h, goroutine: goroutine, changeSince: h.AddedAt,
 		atOnce: h.AtOnce, result: Result[T]{Key: h.Key, Attempt: attempt, Started: t.options.Clock.Now()}}

@@ -82,7 +82,6 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 		due = max(due, c.hold.limit)
 	}
 	t.mu.records.write(r.Key, rec, dueloop.AddSaturated(dueloop.AddSaturated(now, due), recordLife))
-	t.mu.records.dropEnded(now)
 }
 
 // What comes at once again and again is slowed down: see Call.AtOnce.
@@ -162,12 +161,16 @@ func (rs *records[T]) deleteAt(s keytable.Slot) {
 	slotheap.Drop(&rs.ends, &rs.table, s)
 }
 
-// mostEnded bounds for how many records dropEnded keeps the lock. Later calls drop the others.
+// mostEnded bounds for how many records dropEndedRecords keeps the lock. Later calls drop the others.
 const mostEnded = 64
 
-// dropEnded deletes records that have ended by themselves.
-func (rs *records[T]) dropEnded(now time.Duration) {
-	for n := 0; n < mostEnded && rs.ends.Len() > 0 && rs.ends.First().Rank <= int64(now); n++ {
+// dropEndedRecords deletes records that have ended by themselves.
+func (t *Tracker[T]) dropEndedRecords() {
+	now := int64(t.loop.Now()) // Not under mu: foreign code.
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rs := &t.mu.records
+	for n := 0; n < mostEnded && rs.ends.Len() > 0 && rs.ends.First().Rank <= now; n++ {
 		rs.deleteAt(rs.ends.First().Slot)
 	}
 }

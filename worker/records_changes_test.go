@@ -299,9 +299,6 @@ func TestRecordsEnd(t *testing.T) {
 				b.Begin(t.Context(), "a").End(worker.RetryAfter(errBroken, delay))
 				q.Done("a")
 				time.Sleep(delay + c.late)
-				if age := b.Stats().OldestUnanswered; age.Seconds() != c.changes {
-					t.Errorf("before the call: %v", age)
-				}
 				q.Get()
 				b.Begin(t.Context(), "a").End(nil)
 				q.Done("a")
@@ -361,11 +358,8 @@ func TestChangeWithLongHold(t *testing.T) {
 			return worker.ErrAdded
 		}, options{}))
 		q.Add("a")
-		p := r.runner.(*worker.Pool[string])
-		r.after(20 * time.Minute)
-		p.Stats() // This drops records that have ended.
 		r.after(time.Hour)
-		wantChanges(t, "at the end", p.Stats(), 1, (25 * time.Minute).Seconds())
+		wantChanges(t, "at the end", r.runner.(*worker.Pool[string]).Stats(), 1, (25 * time.Minute).Seconds())
 		r.endCleanly()
 	})
 }

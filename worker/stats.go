@@ -163,10 +163,7 @@ func (t *Tracker[T]) Stats() Stats {
 
 // stats returns Stats and the change of OldestUnanswered, or nil: see oldestUnanswered.
 func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
-	now := t.loop.Now()
-	t.mu.Lock()
-	t.mu.records.dropEnded(now)
-	t.mu.Unlock()
+	t.dropEndedRecords()
 	s := t.readStats()
 	if t.queue == nil { // New takes any queue, and Run may refuse it.
 		return s, nil
