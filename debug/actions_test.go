@@ -209,7 +209,7 @@ func TestPauseAfterShutDown(t *testing.T) {
 	}
 }
 
-// Every key that a queue can have can be found, retried and removed: the empty text and nil, too.
+// Every key that a queue can have can be found, retried and removed: even the empty text and nil.
 func TestUnusualKeys(t *testing.T) {
 	h := newAudited(t)
 	q := priorityqueue.New(priorityqueue.Config[any]{Name: "q", MetricsProvider: h})
@@ -267,7 +267,7 @@ func TestActionsFromElsewhere(t *testing.T) {
 	if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Access-Control-Allow-Origin") != "" || w.Header().Get("Allow") != "GET, HEAD, POST" {
 		t.Errorf("OPTIONS: %d %v", w.Code, w.Header())
 	}
-	// An action in the address does nothing, with whatever method.
+	// An action in the address does nothing, with any method.
 	get(h, "?queue=q&action=remove&key=a", asPage...)
 	w = do(h, "POST", "/?queue=q&action=remove&key=a", asPage[:2]...)
 	if q.Len() != 1 {

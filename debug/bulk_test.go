@@ -173,7 +173,7 @@ func TestVeryManyKeys(t *testing.T) {
 	})
 }
 
-// The time to list keys counts: an action that lists for four seconds acts for about six. One that has listed
+// The time to list keys counts: an action that lists for four seconds acts for about six. An action that has listed
 // for longer than there was time has done nothing, and says that there may be keys.
 func TestSlowList(t *testing.T) {
 	for listing, did := range map[time.Duration]int{4500 * time.Millisecond: 6, 16 * time.Second: 0} {

@@ -91,7 +91,7 @@ func TestPoolAlone(t *testing.T) {
 		page := "?queue=" + queryEscape(l.Queues[0].ID)
 		wantBody(t, get(h, ""), "a pool whose queue is not known here")
 		wantBody(t, get(h, page), "Given up</h2>", "broken", "Workers</h2>")
-		// Once its queue is known, the pool is there, whatever both are called.
+		// Once its queue is known, the pool is there, under any names.
 		for _, name := range []string{"another name", "alone"} {
 			remove := debug.Register(h, name, q)
 			wantIDs(t, h, "?sort=name", name)
@@ -149,7 +149,7 @@ func TestPoolBeforeItsQueue(t *testing.T) {
 	})
 }
 
-// A queue's page does not show the pool of another queue, whatever that pool is called: its keys are none of
+// A queue's page does not show the pool of another queue, even with the same name: its keys are none of
 // this queue.
 func TestPoolWithTheNameOfAnotherQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {

@@ -55,7 +55,7 @@ func TestNamesAndIDs(t *testing.T) {
 	if l := getJSON[list](t, h, ""); l.Registered != 8 {
 		t.Errorf("an old unregister took away a new queue, and left %s", l.ids())
 	}
-	// A queue that is made anew takes the place of the one that has ended, and links to it stay.
+	// A queue that is made anew takes the place of the old one, and links to it stay.
 	for range 2 {
 		q := workqueue.NewTyped[int]()
 		debug.Register(h, "restarted", q)

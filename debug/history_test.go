@@ -18,7 +18,7 @@ import (
 )
 
 // withQueue calls f in a bubble, with a handler and a queue of it. The handler takes its samples every five
-// seconds from then on.
+// seconds afterwards.
 func withQueue(t *testing.T, f func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int])) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
@@ -218,7 +218,7 @@ func TestChartsFillTheirWidth(t *testing.T) {
 	})
 	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		q.Add(1)
-		time.Sleep(30 * time.Second) // A chart of rates, too, has the labels 2, 1 and 0 as long as it has no rate.
+		time.Sleep(30 * time.Second) // A chart of rates also has the labels 2, 1 and 0 as long as it has no rate.
 		wantBody(t, get(h, "?queue=q"),
 			`<div class="y" aria-hidden="true"><span>2</span><span>1</span><span>0</span></div>`)
 		wantBody(t, get(h, "?queue=q"), `<span>30 s ago</span><span>15 s ago</span><span>now</span>`)
@@ -246,7 +246,7 @@ func TestEarlyTick(t *testing.T) {
 	})
 }
 
-// A queue that takes more than a second for its numbers has charts, too, although each list comes before its
+// A queue that takes more than a second for its numbers also has charts, although each list comes before its
 // answer.
 func TestHistoryOfSlowQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
@@ -280,7 +280,7 @@ func TestDonesOfSharedQueue(t *testing.T) {
 	})
 }
 
-// When one of two pools ends, the failures of the other are no news. The one that has ended goes, whatever
+// When one of two pools ends, the failures of the other are no news. The ended pool goes, no matter what
 // name it was shown under.
 func TestErrorsOfPoolThatEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {

@@ -220,7 +220,7 @@ func TestKeyPage(t *testing.T) {
 		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=runs")[0]),
 			"A worker has had it for 3m 05s: attempt 1 of 5.", `data-action="cancel"`,
 			"Stack</h2>", "<pre>", "TestKeyPage", "Why it was added</h2>", "it is time")
-		// The list of running keys has the stack, too, folded, and why the key was added.
+		// The list of running keys also has the stack, folded, and why the key was added.
 		wantBody(t, get(h, "?queue=q"), "Running</h2>", "<code>runs</code>",
 			`<span class="cause">it is time</span>`, "<details", "<summary>Stack</summary>", "TestKeyPage")
 

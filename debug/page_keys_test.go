@@ -65,7 +65,7 @@ func TestAllKeysOfAState(t *testing.T) {
 		wantBody(t, get(h, "?queue=q&state=failing&page=2"), `data-refresh="5"`, "Failing</h2>",
 			"250 of 600", `data-of="failing"`, "even 349", "Page 2 of 3")
 		wantBody(t, get(h, "?queue=q&state=waiting"), "Waiting</h2>", "250 of 600", "even 000", `rel="next"`)
-		// With Errors that contain, the next try is known, too.
+		// With Errors that contain, the next try is also known.
 		d := getJSON[detail](t, h, "?queue=q&error=broken")
 		if len(d.Failing) != 25 || d.Failing[24].DueIn == nil {
 			t.Errorf("%+v", d.Failing)
@@ -193,7 +193,7 @@ func TestLongSearch(t *testing.T) {
 	}
 }
 
-// A page of few keys refreshes itself, and so does a search among them. One that goes over more than 10,000
+// A page of few keys refreshes itself, and so does a search among them. A search of more than 10,000
 // does not, and says so.
 func TestPagesOfKeysRefresh(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {

@@ -68,7 +68,7 @@ func TestSorting(t *testing.T) {
 		`<td role="cell" class="n warn" data-label="Longest in work">2m 01s</td>`)
 }
 
-// A pause without an end is amber; one that ends by itself is not. A shared queue says who has paused it, and
+// A pause without an end is amber; a pause that ends by itself is not. A shared queue says who has paused it, and
 // since when.
 func TestWhoHasPaused(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {

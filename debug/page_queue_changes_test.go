@@ -38,7 +38,7 @@ type (
 	}
 )
 
-// The page of a queue has how long changes take, and the list the oldest one that no call has answered.
+// The page of a queue has how long changes take, and the list the oldest unanswered one.
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := debug.NewHandler(debug.Options{})

@@ -54,11 +54,11 @@ func TestWhatPoolsKnow(t *testing.T) {
 		}
 		d := getJSON[detail](t, h, "?queue=q")
 		if f := d.Failing[0]; f.FailsFor == nil || *f.FailsFor != 5400 || f.Attempt != 2 {
-			t.Errorf("%+v, want one that fails since 90 minutes", f)
+			t.Errorf("%+v, want a key that has failed for 90 minutes", f)
 		}
 		if len(d.Running) != 2 || !d.Running[0].Canceled && !d.Running[1].Canceled || d.Running[0].Canceled &&
 			d.Running[1].Canceled {
-			t.Errorf("%+v, want one that was canceled", d.Running)
+			t.Errorf("%+v, want a canceled call", d.Running)
 		}
 		if p := d.Queue.Pools[0]; p.Interrupted != 1 || p.GivenUp != 5 || p.GivenUpKeys != 2 {
 			t.Errorf("%+v", p)

@@ -17,7 +17,7 @@ import (
 // onServer is a queue on a server. While that is silent, each call waits for a second and then returns what
 // it has: nothing.
 type onServer struct {
-	silent atomic.Bool // The handler's goroutine reads it, too.
+	silent atomic.Bool // The handler's goroutine also reads it.
 	known  bool
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Search finds a key in whatever state it is, however many others there are, with its attempts and its error.
+// Search finds a key in every state, among any number of others, with its attempts and its error.
 func TestSearchFindsKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
@@ -139,7 +139,7 @@ func (m *manyKeys) inspector() workqueue.Inspector {
 	}
 }
 
-// A search keeps what it shows, whatever the queue holds.
+// A search keeps what it shows, no matter what the queue holds.
 func TestSearchKeepsLittle(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	m := &manyKeys{n: 100_000}
@@ -214,7 +214,7 @@ func TestSearchEnds(t *testing.T) {
 	})
 }
 
-// A key is found by what the page shows of it, too, which is what a link has.
+// A key is also found by what the page shows of it, which is what a link has.
 func TestSearchForHostileKeys(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	q := workqueue.NewTyped[string]()

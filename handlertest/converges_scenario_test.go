@@ -132,7 +132,7 @@ func TestOnChange(t *testing.T) {
 	})
 }
 
-// twoMistakes has one that a crash shows, and one that a lag shows.
+// twoMistakes has a mistake that a crash shows, and another that a lag shows.
 func twoMistakes(s scenario) {
 	apps, pods := apps(s), pods(s)
 	apps.Set("web", app{Spec: 2})

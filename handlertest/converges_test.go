@@ -291,7 +291,7 @@ func (q forgetful) Get() (string, bool) {
 	return key, shutdown
 }
 
-// At a crash the process does nothing more, whatever its code is doing: it writes nothing in deferred calls
+// At a crash the process does nothing more: it writes nothing in deferred calls
 // or in goroutines of its own, and its contexts end.
 func TestCrashEndsEverything(t *testing.T) {
 	t.Setenv("HANDLERTEST", "crash#1=1s")

@@ -280,7 +280,7 @@ var wrongHandlers = []wrongHandler{
 	{name: "forgets what was deleted while it was down", scenario: func(s scenario, right bool) {
 		keys := func(object) []string { return nil }
 		if right {
-			keys = ownerOf // Pods without an owner add its key, too.
+			keys = ownerOf // Pods without an owner also add its key.
 		}
 		apps, pods := apps(s), handlertest.NewWorld(s, "pods", keys)
 		apps.Set("web", app{Spec: 1})

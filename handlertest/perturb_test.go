@@ -178,7 +178,7 @@ func TestPerturbLease(t *testing.T) {
 			time.Sleep(time.Minute)
 			if ctx.Err() == nil {
 				if q.Len() != 0 {
-					t.Errorf("seed %d: the key comes again, and its lease has not ended", seed)
+					t.Errorf("seed %d: the key was handed out twice, and its lease has not ended", seed)
 				}
 				release()
 				q.Done(key)
@@ -199,7 +199,7 @@ func TestPerturbLease(t *testing.T) {
 			releaseAgain()
 			q.Done(again)
 			if q.Len() != 1 {
-				t.Errorf("seed %d: the key, which was added while it was held, does not come again", seed)
+				t.Errorf("seed %d: the key, which was added while it was held, is not handed out again", seed)
 			}
 			q.ShutDown()
 			time.Sleep(time.Minute)

@@ -129,7 +129,7 @@ func crowded(shared bool) func(s *Scenario[slowKey]) {
 	}
 }
 
-// The same seed has the same story, and so has the schedule that it has led to, whatever the scheduler of Go
+// The same seed has the same story, and so has the schedule that it has led to, no matter what the scheduler of Go
 // does.
 func TestSameSeedSameStory(t *testing.T) {
 	disturbed := sameStory(t, everything, 100)

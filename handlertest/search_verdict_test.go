@@ -71,7 +71,7 @@ func TestNotAccused(t *testing.T) {
 			})(s)
 			s.Measure = func() any { return written }
 		}},
-		{"comes again in a week", "slow:web#1=3ms", with(func(process, client) handler {
+		{"requeued in a week", "slow:web#1=3ms", with(func(process, client) handler {
 			return func(context.Context, string) error { return worker.RequeueAfter(7 * 24 * time.Hour) }
 		})},
 		{"fails until it is given up", "", func(s scenario) {
@@ -272,7 +272,7 @@ func TestMeasureOfPointers(t *testing.T) {
 		`extra:   sets/web = {"Replicas":2,`)
 }
 
-// The report has the failure, whatever happens in the run for its story, and a line for a shell.
+// The report has the failure, no matter what happens in the run for its story, and a line for a shell.
 func TestReport(t *testing.T) {
 	runs := 0
 	sometimes := func(s scenario) {

@@ -25,7 +25,7 @@ func TestFolded(t *testing.T) {
 	}
 }
 
-// A measure's text that looks like the label of an object is none if the story does not know it.
+// A measure's text that looks like the label of an object stays text if the story does not know it.
 func TestStoryOfUnknownLabel(t *testing.T) {
 	here := []told{{0, "", "the process: starts"}, {1, "web", "web: the handler begins"}}
 	text := storiesOf(here, nil, []string{"registry.example.com/app:v2 = 1", "quay.io/x"})

@@ -268,7 +268,7 @@ func TestAttachRefuses(t *testing.T) {
 	}
 }
 
-// A foreign state that names a dead session as the holder does not stop the replicas: the key comes again.
+// A foreign state that names a dead session as the holder does not stop the replicas: the key is handed out.
 func TestForeignHolder(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{})
@@ -284,7 +284,7 @@ func TestForeignHolder(t *testing.T) {
 	getEach(t, q, "x", "y")
 }
 
-// What others have written to the server is an error for those who read it, whatever it is. A replica queues
+// What others have written to the server is an error for those who read it. A replica queues
 // the key, and continues.
 func TestForeignData(t *testing.T) {
 	client := startServer(t).client()
@@ -369,7 +369,7 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 	}
 }
 
-// A number of the queue that others have overwritten stops the replicas, who say which one it is, and go on
+// A number of the queue that others have overwritten stops the replicas, who say which one it is, and continue
 // when it is repaired.
 func TestForeignNumber(t *testing.T) {
 	client := startServer(t).client()

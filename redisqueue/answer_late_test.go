@@ -45,7 +45,7 @@ func mustFail(t testing.TB, q *Queue[string], key string, f workqueue.Failure) {
 	eventually(t, time.Minute, func() error { _, err := q.Fail(within(t, time.Minute), key, f); return err })
 }
 
-// Whatever the former holder of a key says of its call changes nothing on the server: the whole matrix of
+// No answer of a key's former holder changes anything on the server: the whole matrix of
 // what it says, what the other replica has done with the key, and whether the lease ended before that was
 // said, or the answer was sent before and arrives after.
 func TestLateAnswers(t *testing.T) {

@@ -89,8 +89,8 @@ func TestAnsweredHandOut(t *testing.T) {
 }
 
 // What was said while the server was away counts when it is back, also after an outage longer than the
-// lease: a key that was given up stays given up, and one that has succeeded does not come again. A key whose
-// call went on comes again with the failures that it had.
+// lease: a key that was given up stays given up, and a key that has succeeded is not queued again. A key whose
+// call was still running is handed out with the failures that it had.
 func TestAnswersDuringOutage(t *testing.T) {
 	s := startServer(t)
 	q := newTestQueue(t, s.client(), Config[string]{Lease: 3 * time.Second, Backoff: noBackoff})

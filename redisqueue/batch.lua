@@ -17,7 +17,7 @@
 -- of a batch that ran once:
 --   * Adds, and what needs the key's fence, may run twice. handout.lua writes STATES, HELD and new places in an
 --     order that loses no key.
---   * Hand-outs of which the replica does not know are taken back: see knownFence.
+--   * Hand-outs that the replica does not know are taken back: see knownFence.
 --   * What counts, or takes a key from a list, must run once: before it, raiseErrorsNow makes sure that no
 --     error can come later.
 
@@ -35,7 +35,7 @@ local isTool = find(flags, 'isTool', 1, true) -- takes no keys back, and forgets
 local knownFence = string.match(flags, 'knownFence=(%d+)')
 local isFirst, isCheck = seq == '1', seq == '0' -- A check asks whether the replica's batches would be executed.
 
--- How much one batch does at most of the work that has piled up. The next batch goes on.
+-- How much one batch does at most of the work that has piled up. The next batch continues.
 local MAX_KEYS = 192 -- of passed delays, of dead sessions, and of old failures together
 local MAX_DUE = 128 -- keys of passed delays, so that some of MAX_KEYS are left
 local MAX_SESSIONS, MAX_WOKEN = 8, 8 -- dead sessions, sleepers
@@ -68,8 +68,8 @@ end
 --   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
---   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
---   leaseChecked where the search for sessions without a lease goes on
+--   repaired     how many entries were repaired            repairAt     where the scan for such entries continues
+--   leaseChecked where the search for sessions without a lease continues
 --   START_FULL_AT, RETRY_FULL_AT: see above                freed:<session>  fences of hand-outs that an operator has ended
 --   ends:<session>  that it is ending: what it leaves behind is no loss
 local meta = {} -- its numbers

@@ -203,7 +203,7 @@ func TestBoundedWork(t *testing.T) {
 	}
 }
 
-// A whole batch is bounded, too: hundreds of Dones, adds and hand-outs at once, of short, long and very long
+// A whole batch is also bounded: hundreds of Dones, adds and hand-outs at once, of short, long and very long
 // keys, and so is the reply to it that the server keeps.
 func TestBoundedBatch(t *testing.T) {
 	for _, length := range []int{13, 1000, 100_000} {

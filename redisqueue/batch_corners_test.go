@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An add is not merged into one that stands in front of a Discard which nobody waits for any more.
+// An add is not merged into an add in front of a Discard which nobody waits for any more.
 func TestAddBehindDiscardThatTimedOut(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
@@ -56,7 +56,7 @@ func TestAddOfKeyThatIsGivenUp(t *testing.T) {
 		t.Errorf("Causes() = %v", c)
 	}
 	if k, err := q.key(within(t, 10*time.Second), "x"); err != nil || k.GivenUp == nil {
-		t.Errorf("Key() = %+v, %v, want one that was given up", k, err)
+		t.Errorf("Key() = %+v, %v, want a given-up key", k, err)
 	}
 	q.Done("x")
 	flush(t, q)
@@ -113,7 +113,7 @@ func TestPoolIsNotUsedUp(t *testing.T) {
 	}
 }
 
-// When a script was interrupted behind a hand-out of which the replica does not know, the key is found,
+// When a script was interrupted behind a hand-out that the replica does not know, the key is found,
 // however many keys the replica holds.
 func TestInterruptedHandOutOfManyHeldKeys(t *testing.T) {
 	client := startServer(t).client()
@@ -218,7 +218,7 @@ func TestBuffer(t *testing.T) {
 		}
 	}
 	if add("x") {
-		t.Error("an add was not merged into one that has come back")
+		t.Error("an add was not merged into the returned one")
 	}
 	b.put(newOp(codeDiscard, "y"))
 	add("x")

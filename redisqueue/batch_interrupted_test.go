@@ -43,7 +43,7 @@ func (i *interrupted) session(id string) rawSession {
 	return rawSession{t: i.t, client: i.client, s: i.script, id: id, lease: 30 * time.Second, losses: 3}
 }
 
-// run runs the batches of a case, of which the last one is interrupted by what disturb does until its result is
+// run runs the batches of a case. The last one is interrupted by what disturb does until its result is
 // called. It returns the last reply and what is in Redis then.
 func (i *interrupted) run(c interruptedCase, disturb func() func()) string {
 	i.t.Helper()
@@ -93,7 +93,7 @@ func (i *interrupted) run(c interruptedCase, disturb func() func()) string {
 
 type interruptedCase struct {
 	dead       []string   // adds of keys that a session gets that dies
-	before     [][]string // batches, of which each gets up to four keys
+	before     [][]string // batches that get up to four keys each
 	halfLeases int        // that pass after them
 	ops        []string   // of the batch that is interrupted; D<key> is a Done with the key's fence
 }
@@ -159,7 +159,7 @@ func sortedKeys(m map[string]string) (keys []string) {
 	return keys
 }
 
-// A batch that an error interrupts, wherever, and that is sent again, has the same result as one that runs once.
+// A batch that an error interrupts at any point, and that is sent again, has the result of one whole run.
 func TestInterruptedBatch(t *testing.T) {
 	i := newInterrupted(t)
 	script := regexp.MustCompile(`\b(?:call|callAll)\('([A-Z]+)'`).FindAllStringSubmatch(batchLua, -1)

@@ -25,7 +25,7 @@ func wantCauses(t testing.TB, when string, got, want workqueue.Causes) {
 }
 
 // The causes of adds are merged on the server as workqueue.Causes merges them, from all replicas, in however
-// many batches, and whatever bytes are in them. They come with the key, and are gone with it.
+// many batches, and with any bytes in them. They come with the key, and are gone with it.
 func TestCauses(t *testing.T) {
 	s, a, b := twoReplicas(t, Config[string]{})
 	for seed := range uint64(30) {
@@ -83,7 +83,7 @@ func TestCauses(t *testing.T) {
 }
 
 // Merging in the buffer gives the same as merging on the server. (If a part is merged here and a part there,
-// only the number of others may differ: of causes that are dropped and come again.)
+// only the number of others may differ: of causes that are dropped and added again.)
 func TestCausesInTheBuffer(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
@@ -160,7 +160,7 @@ func TestDelaysAndPrioritiesInTheBuffer(t *testing.T) {
 }
 
 // The causes of a hand-out that was not finished come with the next one, together with those that were added
-// meanwhile; those of a key that will not come again are forgotten.
+// meanwhile; those of a key that was removed are forgotten.
 func TestCausesOfUnfinishedKeys(t *testing.T) {
 	s := startServer(t)
 	ctx := within(t, time.Minute)
@@ -287,7 +287,7 @@ func TestAddedAgain(t *testing.T) {
 		mustGet(t, q, name)
 		q.Done(name)
 	}
-	// Quiet adds do not close it, and the key comes again nevertheless.
+	// Quiet adds do not close it, and the key is queued again nevertheless.
 	addAndGet(t, q, "quiet")
 	q.AddCause("quiet", quiet)
 	again := q.AddedAgain("quiet")
@@ -301,7 +301,7 @@ func TestAddedAgain(t *testing.T) {
 		t.Error("a quiet add has closed AddedAgain()")
 	}
 	if k, _ := q.SnapshotKey("quiet"); !k.Again {
-		t.Errorf("SnapshotKey() = %+v, want it to come again", k)
+		t.Errorf("SnapshotKey() = %+v, want it among those added again", k)
 	}
 	q.Done("quiet")
 	mustGet(t, q, "quiet")
@@ -339,7 +339,7 @@ func TestAddedAgainInOutage(t *testing.T) {
 }
 
 // A handler in a pool hears that another replica has added its key, within a second, and why it came. It
-// comes again at once, and nothing counts as a failure.
+// is queued again at once, and nothing counts as a failure.
 func TestHandlerHearsOfAdds(t *testing.T) {
 	s := startServer(t)
 	config := Config[string]{Logger: discard}

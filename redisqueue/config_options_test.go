@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A bucket without a bound is one that is full: the server keeps a number that its replicas read again.
+// A bucket without a bound is full: the server keeps a number that its replicas read again.
 func TestHugeBurst(t *testing.T) {
 	t.Parallel()
 	q := newTestQueue(t, startServer(t).client(), Config[string]{Limit: 1, Burst: math.MaxInt})

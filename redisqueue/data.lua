@@ -2,7 +2,7 @@
 -- read.lua.
 --
 -- STATES keeps the state of a key (of the queue, not of Redis) as a string. A key that waits is in DELAYS,
--- whatever its state:
+-- in any state:
 --
 --   absent              queued    <added>                           16 characters
 --   processing          p<session><fence>                           28
@@ -39,7 +39,7 @@ local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
 -- its latest error; how many of its calls in a row were interrupted and handed back, or left behind by a
 -- session that was ending.
 local REASON, LOSSES, FAILING, AT_ONCE = 'r', 'l', 'f', 'i'
--- Of NOTES: causes and priority of the key's next hand-out, of the one that is held, and the priority with
+-- Of NOTES: causes and priority of the key's next hand-out, of the present one, and the priority with
 -- which it waits. No causes and priority 0 have no field.
 local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
 

@@ -19,7 +19,7 @@ import (
 const childGrace = "REDISQUEUE_TEST_GRACE" // the CancelGrace of TestEndChild
 
 // TestEndChild is the program of the package's documentation, and ends at an interrupt. Its handlers take a
-// moment; those of keys that begin with "deaf" take forever, whatever their contexts do.
+// moment; those of keys that begin with "deaf" take forever, even if their contexts end.
 func TestEndChild(t *testing.T) {
 	addr := os.Getenv(childAddr)
 	if addr == "" {
@@ -96,7 +96,7 @@ func TestCleanEnd(t *testing.T) {
 	}
 }
 
-// A program that ends although its handler ignores its context says so: the key comes again when the lease
+// A program that ends although its handler ignores its context says so: the key is handed out when the lease
 // has ended, at once, however often that happens, and counts neither as failed nor as lost.
 func TestEndBesideDeafHandler(t *testing.T) {
 	t.Setenv(childGrace, "50ms")

@@ -91,7 +91,7 @@ local function backoff(failures)
 	return math.ceil(delay)
 end
 
--- fail counts a failure of a key, and lets the key come again or gives it up. It returns how many failures
+-- fail counts a failure of a key, and makes it wait or gives it up. It returns how many failures
 -- are counted, what is left of the delay, and letters: s for the same failure, g if the key was given up. A
 -- failure before the end of the last one's delay is the same: it is not counted, and the key comes at the end
 -- of that delay. The details are
@@ -125,7 +125,7 @@ local function fail(key, details)
 end
 
 -- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its
--- second loss on, the key waits before it comes again. The wait is random and grows, so that keys that were
+-- second loss on, the key waits before its next hand-out. The wait is random and grows, so that keys that were
 -- lost together come apart. In the end the key is given up. A lost lease is no failure of the key: MaxRetries
 -- does not count it.
 local function lose(holder, key, state)

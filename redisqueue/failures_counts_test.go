@@ -94,7 +94,7 @@ func TestFailForGood(t *testing.T) {
 	mustGet(t, q, "z")
 	wantFail(t, q, "z", workqueue.Failure{Terminal: true}, workqueue.Retry{Attempt: 1, Same: true,
 		GivenUp: true})
-	q.Add("x") // It comes again when it is added, and a success takes it off the list.
+	q.Add("x") // It is handed out when it is added, and a success takes it off the list.
 	mustGet(t, q, "x")
 	q.Forget("x")
 	q.Done("x")
@@ -214,7 +214,7 @@ func TestFailWithoutServer(t *testing.T) {
 	}
 }
 
-// The failure is also counted if the context had ended before: otherwise the key would not come again.
+// The failure is also counted if the context had ended before: otherwise the key would not be retried.
 func TestFailAfterContext(t *testing.T) {
 	q := newTestQueue(t, startServer(t).client(), Config[string]{Backoff: workqueue.BackoffConfig[string]{
 		Base: time.Hour, Max: time.Hour}})

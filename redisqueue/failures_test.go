@@ -25,7 +25,7 @@ func wantDelayLeft(t *testing.T, q *Queue[string], key string, failures int, lef
 }
 
 // A call that fails before the delay of the failure before it has passed is the same failure, for all
-// replicas, whatever has brought the key early.
+// replicas, no matter what brought the key early.
 func TestSameFailure(t *testing.T) {
 	s := startServer(t)
 	client := s.client()

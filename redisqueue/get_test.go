@@ -23,7 +23,7 @@ func TestNextHandOut(t *testing.T) {
 		defer q.mu.Unlock()
 		return q.mu.held["x"] != nil && q.mu.held["x"].nextHandOut != nil
 	}
-	// lose makes the lease of x end, and x come again, for a getter.
+	// lose makes the lease of x end, and hands x out, for a getter.
 	lose := func() (came <-chan string, stopGetting func()) {
 		ctx, release := q.Lease(context.Background(), "x")
 		defer release()
@@ -194,7 +194,7 @@ func TestWakeUpsLost(t *testing.T) {
 	}
 }
 
-// A wake-up that comes for a getter which gave up goes on to another replica.
+// A wake-up that comes for a getter which gave up moves on to another replica.
 func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
 	config := Config[string]{PollInterval: 9 * time.Second}
 	s, f, q, other := oneFaulty(t, config)
@@ -241,7 +241,7 @@ func (c *unknownMaster) BLPop(ctx context.Context, _ time.Duration, _ ...string)
 	return cmd
 }
 
-// A blocking read that fails at once is not repeated before the poll interval has passed, whatever error it
+// A blocking read that fails at once is not repeated before the poll interval has passed, with any error that it
 // returns.
 func TestReadThatFailsIsNotBusy(t *testing.T) {
 	client := &unknownMaster{UniversalClient: startServer(t).client()}

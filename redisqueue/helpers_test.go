@@ -64,7 +64,7 @@ func startServer(t testing.TB, settings ...string) *server {
 	return s
 }
 
-// tempDir is t.TempDir for a server: one that was killed may leave a child that still writes.
+// tempDir is t.TempDir for a server: a killed one may leave a child that still writes.
 func tempDir(t testing.TB) string {
 	dir, err := os.MkdirTemp("", "redisqueue")
 	must(t, err)

@@ -32,7 +32,7 @@ func holding(t *testing.T, q *Queue[string], hold bool) (calls chan string, rele
 	return calls, release, pool
 }
 
-// A key on hold keeps its lease, and comes to no other replica, whatever is added, until it is released.
+// A key on hold keeps its lease, and comes to no other replica, even if it is added, until it is released.
 func TestHold(t *testing.T) {
 	_, a, b := twoReplicas(t, Config[string]{Lease: 5 * time.Second})
 	a.Add("x")
@@ -43,7 +43,7 @@ func TestHold(t *testing.T) {
 	b.Add("x")
 	b.Add("y")
 	var key string
-	select { // The worker of a is free, too: a key on hold takes none.
+	select { // The worker of a is also free: a key on hold takes none.
 	case key = <-first:
 	case key = <-others:
 	}
@@ -62,7 +62,7 @@ func TestHold(t *testing.T) {
 }
 
 // The key that a dead replica holds comes to another one when its lease has ended. If the dead one lives
-// after all, its hold has ended, too.
+// after all, its hold has ended as well.
 func TestHoldOfDeadReplica(t *testing.T) {
 	s := startServer(t)
 	p := startProxy(t, s.addr, func() int { return -1 })

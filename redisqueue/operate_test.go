@@ -49,8 +49,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A removed key is gone from every state, on all replicas; a worker that holds it keeps it, and it does not
-// come again.
+// A removed key is gone from every state, on all replicas; a worker that holds it keeps it, and it is not
+// handed out again.
 func TestDiscard(t *testing.T) {
 	s, q, other := twoReplicas(t, Config[string]{})
 	ctx := within(t, 20*time.Second)
@@ -70,7 +70,7 @@ func TestDiscard(t *testing.T) {
 		t.Error("a key was removed that was not there")
 	}
 	if st := freshStats(t, q); st.Queued != 1 || st.Processing != 1 || st.Again != 0 || st.Waiting != 0 {
-		t.Errorf("Stats() = %+v, want a queued key and one that is held", st)
+		t.Errorf("Stats() = %+v, want a queued key and a held one", st)
 	}
 	wantFailures(t, q, "queued", 0)
 	getEach(t, q, "first")
@@ -244,7 +244,7 @@ type inspector struct {
 
 func (i *inspector) InspectQueue(name string, q workqueue.Inspector) { i.queues[name] = q }
 
-// A queue without a provider of its own uses that of workqueue.SetProvider, and shows itself to one that
+// A queue without a provider of its own uses that of workqueue.SetProvider, and shows itself to a provider that
 // inspects queues. Tools, which do not know the type of its keys, see what only the queue knows, and change
 // it.
 func TestInspector(t *testing.T) {

@@ -2,7 +2,7 @@
 -- letter has an argument of 16 characters before the key. The reply has an answer to those with a *: unless
 -- the table says otherwise, 1 if the key was there, or 0. protocol.go has the same letters.
 
-do -- Nothing below needs these locals, of which Lua allows 200 at a time.
+do -- Nothing below needs these locals. Lua allows 200 at a time.
 local ADD = 'a' --               key
 local ADD_WHY = 'C' --           length of the key, key, q (quiet) or l (loud), causes
 local ADD_AFTER = 'L' --         delay in microseconds, key

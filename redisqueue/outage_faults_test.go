@@ -108,7 +108,7 @@ func (c *child) says(what string) string {
 	}
 }
 
-// The key of a process that is killed comes again when its lease ends, with a higher fence.
+// The key of a killed process is handed out when its lease ends, with a higher fence.
 func TestWorkerKilled(t *testing.T) {
 	s := startServer(t)
 	c := startChild(t, "TestChild", s)
@@ -225,7 +225,7 @@ func TestRepliesLost(t *testing.T) {
 }
 
 // A server that hangs for longer than a lease: holders lose their keys when the lease ends by their own
-// clock, and the keys come again.
+// clock, and the keys are handed out again.
 func TestServerHangs(t *testing.T) {
 	s := startServer(t)
 	var errs atomic.Int64

@@ -140,7 +140,7 @@ func (s *server) faultyClient() (redis.UniversalClient, *faulty) {
 	return hooked{client}, f
 }
 
-// hooked is a client of which a queue does not know how to open connections of its own, on which there would
+// hooked is a client whose queue cannot open connections of its own, on which there would
 // be no hook.
 type hooked struct{ *redis.Client }
 

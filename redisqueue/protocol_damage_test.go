@@ -21,7 +21,7 @@ import (
 // docs/replicas.md has the same table for people.
 var damages = []struct {
 	name     string
-	lost     []string // these do not come again by themselves
+	lost     []string // these are not handed out by themselves
 	repaired bool     // if it is deleted, Repaired counts what was mended
 }{
 	{name: "meta"},
@@ -116,7 +116,7 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 			shiftClock(t, client, now)
 			for st := freshStats(t, q); st.Queued > 0; st = freshStats(t, q) {
 				for _, key := range []string{"held/0", "held/1"} {
-					// Its worker stops, because the lease is lost. Before that it would not come again here.
+					// Its worker stops, because the lease is lost. Before that it would not be handed out here.
 					if !q.holdsForTest(key) {
 						q.Done(key)
 					}
@@ -180,7 +180,7 @@ func TestDamageIsDocumented(t *testing.T) {
 	}
 }
 
-// The keys of a replica that was killed come again although its lease is gone (a partial restore, an
+// The keys of a killed replica are handed out although its lease is gone (a partial restore, an
 // eviction, a hand).
 func TestLostLeaseEntry(t *testing.T) {
 	client := startServer(t).client()

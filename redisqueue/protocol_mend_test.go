@@ -19,7 +19,7 @@ var commands = strings.Fields(
 	"hset hdel zadd zrem rpush lpop hlen zcard scard llen hget zrange sadd spop hmget lrange")
 
 // While replicas work, the rights to call one command after the other are taken away for a moment. No key
-// gets lost or stuck, whatever the script had done when it was interrupted, and none is with two workers.
+// gets lost or stuck, wherever the script was interrupted, and none is with two workers.
 func TestCommandsForbidden(t *testing.T) {
 	s := startServer(t)
 	ctx := context.Background()
@@ -57,7 +57,7 @@ func TestScriptsForbidden(t *testing.T) {
 	}
 }
 
-// The search for sessions without a lease continues behind a session, whatever keys it holds.
+// The search for sessions without a lease continues behind a session with any keys.
 func TestLeaseSearchGoesOn(t *testing.T) {
 	client := startServer(t).client()
 	q := newTestQueue(t, client, Config[string]{})
@@ -89,7 +89,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// A key that kills its process comes again later and later, and in the end not at all. The keys that were
+// A key that kills its process is handed out later and later, and in the end not at all. The keys that were
 // held beside it are handled in the meantime, and it is kept with the reason.
 func TestKeyThatKills(t *testing.T) {
 	client := startServer(t).client()
@@ -127,11 +127,11 @@ func TestKeyThatKills(t *testing.T) {
 		if held["a killer"] != before+1 {
 			t.Fatalf("the killer did not come: %v", held)
 		}
-		// The first time, all come again at once. Later each comes at a time of its own: a worker that survives
+		// The first time, all are handed out at once. Later each has a time of its own: a worker that survives
 		// handles it, but not the killer.
 		for next, seconds := "", 0; held["a killer"] > 1 && held["a killer"] < 5 && next != "a killer"; seconds++ {
 			if seconds > 10_000 {
-				t.Fatalf("the killer does not come again: %v", held)
+				t.Fatalf("the killer is not handed out: %v", held)
 			}
 			pass(time.Second)
 			if freshStats(t, q).Queued > 0 {
@@ -203,7 +203,7 @@ func TestIncompatible(t *testing.T) {
 			t.Errorf("New() of config %d = %v, want ErrIncompatible", i, err)
 		}
 	}
-	// One that was made before, or without New, does nothing to the queue.
+	// A queue that was made before, or without New, does nothing to the queue.
 	late := newQueue(s.client(), complete(t, Config[string]{}), batchScript)
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
@@ -294,7 +294,7 @@ func TestKeyThatIsInTheLineTwice(t *testing.T) {
 	replica("aaaaaaaaaaa").send(1, 0, "ax", "xx", "ax")
 	replica("aaaaaaaaaaa").send(2, 1)
 	if r := lateBatches(replica("bbbbbbbbbbb")); len(r.keys) != 1 {
-		t.Fatal("the key does not come again")
+		t.Fatal("the key is not handed out again")
 	}
 	replica("ddddddddddd").send(1, 0, "ax")
 	if r := lateBatches(replica("ccccccccccc")); r.counts.Waiting != 1 || r.counts.Queued != 0 ||

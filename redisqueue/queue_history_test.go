@@ -168,7 +168,7 @@ func (h *history) answerAtRandom(ctx context.Context, q *Queue[string], key stri
 		q.HandBack(key, 0)
 		return true
 	}
-	// Noted before it is said: once the server has the answer, the key does not come again for want of its
+	// Noted before it is said: once the server has the answer, the key is not handed out again for want of its
 	// Done, even if the lease or the process ends a moment later.
 	h.answers(key, version)
 	switch random.IntN(4) {

@@ -22,7 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Package worker runs over the queue: two pools share keys, failed keys come again after their backoff, and
+// Package worker runs over the queue: two pools share keys, failed keys are retried after their backoff, and
 // are given up after too many failures, which all replicas count together; the end of a pool leaves the rest
 // to the other.
 func TestWorker(t *testing.T) {

@@ -140,7 +140,7 @@ func TestShutDownHandsBack(t *testing.T) {
 	q.Done("held")
 }
 
-// After shutdown, Flush and AddContext return, whatever has become of what was added.
+// After shutdown, Flush and AddContext return, even if what was added is lost.
 func TestFlushAfterShutdown(t *testing.T) {
 	for _, replicas := range []int{0, 1} {
 		_, f, gaveUp, ended := oneFaulty(t, Config[string]{Lease: time.Second, WaitReplicas: replicas})
@@ -162,7 +162,7 @@ func TestFlushAfterShutdown(t *testing.T) {
 	}
 }
 
-// A full server is asked a few times a second, not as fast as it answers, whatever waits for it.
+// A full server is asked a few times a second, not as fast as it answers, no matter what waits for it.
 func TestFullServerIsNotBusy(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
@@ -303,7 +303,7 @@ func TestOutageEndsOnFullServer(t *testing.T) {
 	shard.server.outage = errors.New("connection refused")
 	shard.apply(&batch{}, &reply{status: "FULL", full: true})
 	if err := q.Info().Outage; err != nil {
-		t.Errorf("the outage goes on: %v", err)
+		t.Errorf("the outage continues: %v", err)
 	}
 	shard.server.outage = errFull
 	shard.apply(&batch{}, &reply{status: "FULL", full: true})
@@ -380,7 +380,7 @@ func TestBoundsOfSecondClient(t *testing.T) {
 	must(t, client.Close())
 }
 
-// While a key is held, another string of it is finished and makes the key come again; it is not held forever.
+// While a key is held, another string of it is finished and queues the key again; it is not held forever.
 func TestTwoStringsOfOneKey(t *testing.T) {
 	client := startServer(t).client()
 	old := newTestQueue(t, client, Config[string]{})

@@ -42,7 +42,7 @@ if doesChores then
 		end
 		keysLeft = keysLeft - #itsKeys
 		if not areAll then
-			break -- The next batch goes on with this session.
+			break -- The next batch continues with this session.
 		end
 		call('ZREM', LEASES, dead)
 		call('SREM', SLEEPERS, dead)

@@ -61,7 +61,7 @@ func TestWaitReplicas(t *testing.T) {
 	if n := replica.client().HLen(ctx, q.shards[0].names.shard[1]).Val(); n < 2 {
 		t.Errorf("the replica has %d states", n)
 	}
-	// A server that has taken over may lack the batch. Then it confirms nothing, whatever its own replicas have.
+	// A server that has taken over may lack the batch. Then it confirms nothing, even if its own replicas have it.
 	sh := q.shards[0]
 	q.mu.Lock()
 	session := sh.session
@@ -129,7 +129,7 @@ func TestTimeouts(t *testing.T) {
 	all.Wait()
 }
 
-// A batch is never sent under a number that another one had: one that a full server has refused, and that
+// A batch is never sent under a number that another one had: a batch that a full server has refused, and that
 // arrives a second time when there is room again, changes nothing.
 func TestDelayedCopyOfRefusedBatch(t *testing.T) {
 	s := startServer(t)

@@ -117,7 +117,7 @@ func startCluster(t *testing.T) *cluster {
 		node := s.client()
 		first, last := i*16384/3, (i+1)*16384/3-1
 		must(t, node.ClusterAddSlotsRange(ctx, first, last).Err())
-		// Nodes that meet with the same epoch take new ones until they differ, and one that does so after a slot
+		// Nodes that meet with the same epoch take new ones until they differ, and a node that does so after a slot
 		// has moved claims it back.
 		must(t, node.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
 		id, _ := node.Do(ctx, "CLUSTER", "MYID").Text()

@@ -39,7 +39,7 @@ func TestSlotThatIsToStayIsNamedAnew(t *testing.T) {
 	}
 }
 
-// A handover of long ago is none of a write that fails today: the member keeps the slot that it holds.
+// A handover of long ago does not belong to a write that fails today: the member keeps the slot that it holds.
 func TestHandoverOfLongAgoIsNotInDoubt(t *testing.T) {
 	for _, refusal := range []error{errors.New("no answer"), ErrRefused} {
 		for _, wasUnsure := range []bool{false, true} {

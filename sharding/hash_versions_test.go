@@ -60,7 +60,7 @@ func TestRollingUpdateFromStringToNamespacedName(t *testing.T) {
 	})
 }
 
-// Versions whose queues of one name hash keys in different ways do not share a group, whatever else they have
+// Versions whose queues of one name hash keys in different ways do not share a group, even with all else
 // in common. The new one gets nothing, and says what to do.
 func TestRollingUpdateOfHashes(t *testing.T) {
 	byNamespace := func(key string) uint64 { return HashString(strings.Split(key, "/")[0]) }

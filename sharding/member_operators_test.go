@@ -42,7 +42,7 @@ func TestOperatorRemovesLabel(t *testing.T) {
 			wantHeld(t, 1, 1)(a, b)
 		}
 		if a.ID() != id {
-			t.Errorf("FAILURE: %s goes on as %s", id, a.ID())
+			t.Errorf("FAILURE: %s continues as %s", id, a.ID())
 		}
 	})
 }
@@ -77,8 +77,8 @@ func TestMemberOnSuspendedMachine(t *testing.T) {
 	})
 }
 
-// All processes are stopped for longer than a lease. The first one that goes on does not take the other for
-// dead, which goes on later.
+// All processes are stopped for longer than a lease. The first one to continue does not take the other for
+// dead, which continues later.
 func TestGroupThatWasStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()

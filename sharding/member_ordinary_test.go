@@ -117,7 +117,7 @@ func TestListThatFailsForGood(t *testing.T) {
 		a, b, store, _ := two(t, Memory(), 256)
 		store.cutOff(true)
 		time.Sleep(20 * time.Second)
-		store.away.Store(false) // Its lists go on to fail.
+		store.away.Store(false) // Its lists still fail.
 		b.end()
 		time.Sleep(40 * time.Second)
 		if err := a.Err(); err == nil || !strings.Contains(err.Error(), "list the members") {

@@ -18,7 +18,7 @@ type simClock struct {
 	rate  float64
 	stop  *stopper
 	// asleep is how long the machine was suspended: the monotonic clock and timers stand still meanwhile, and
-	// the wall clock goes on.
+	// the wall clock runs on.
 	asleep atomic.Int64
 }
 
@@ -30,7 +30,7 @@ func (c *simClock) Since(t time.Time) time.Duration {
 	return c.Now().Sub(t) - time.Duration(c.asleep.Load())
 }
 
-// suspend suspends the machine for d, or less if the process is made to go on before.
+// suspend suspends the machine for d, or less if the process is resumed before.
 func (c *simClock) suspend(d time.Duration) {
 	began := time.Now()
 	if c.stop.stop(func() { c.asleep.Add(int64(float64(time.Since(began)) * c.rate)) }) {
@@ -116,7 +116,7 @@ func (t *simTimer) Stop() bool {
 // stopper stops a process, as SIGSTOP does.
 type stopper struct {
 	mu      sync.Mutex
-	stopped chan struct{} // closed when the process goes on; nil while it runs
+	stopped chan struct{} // closed when the process resumes; nil while it runs
 	resumed time.Time     // when it went on last, and for a moment more has not noticed it
 	moment  time.Duration
 	resumes func()
@@ -134,7 +134,7 @@ func (s *stopper) wait() {
 	}
 }
 
-// isStopped counts the moment in which the process goes on as well: its timers, which end its handlers'
+// isStopped counts the moment in which the process resumes as well: its timers, which end its handlers'
 // contexts, fire in it. After a suspension they do not, and it looks at the clock a sixtieth of its lease
 // later.
 func (s *stopper) isStopped() bool {

@@ -151,7 +151,7 @@ func (s *simServer) Create(_ context.Context, l *coordinationv1.Lease,
 
 func (s *simServer) createLocked(l *coordinationv1.Lease) *coordinationv1.Lease {
 	l = l.DeepCopy()
-	s.uids++ // Also after a restore no UID comes again.
+	s.uids++ // Also after a restore no UID is used twice.
 	l.UID = types.UID("uid-" + strconv.Itoa(s.uids))
 	return s.putLocked(watch.Added, l)
 }

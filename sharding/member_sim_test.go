@@ -72,7 +72,7 @@ func TestSimulation(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d histories, %d handlers, %d of which would have created a second child by what their cache showed",
+	t.Logf("%d histories, %d handlers; %d would have created a second child by what their cache showed",
 		histories.Load(), handled.Load(), twice.Load())
 }
 
@@ -225,7 +225,7 @@ func (w *world) storm() {
 		case action == 5:
 			w.logf("%s is stopped for %v", p.name, d)
 			p.stop.stop(func() {})
-			time.AfterFunc(d, func() { w.logf("%s goes on", p.name); p.stop.resume() })
+			time.AfterFunc(d, func() { w.logf("%s continues", p.name); p.stop.resume() })
 		case action == 6:
 			w.logf("%s is cut off for %v", p.name, d)
 			p.cut(d)

@@ -162,7 +162,7 @@ func TestSeveralQueues(t *testing.T) {
 	})
 }
 
-// A hundred members (fewer with the race detector) divide 4,096 slots, and one that leaves is replaced.
+// A hundred members (fewer with the race detector) divide 4,096 slots, and a member that leaves is replaced.
 func TestHundredMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, count := Memory(), 100
@@ -279,7 +279,7 @@ func TestSlotStaysAndItsKeysAreHandledAgain(t *testing.T) {
 	}
 }
 
-// While the server is away, members go on until their validity ends, and come back by themselves.
+// While the server is away, members work until their validity ends, and come back by themselves.
 func TestServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: Memory()}

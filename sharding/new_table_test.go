@@ -41,7 +41,7 @@ func TestRecordDeletedByPersonIsNotThatOfDead(t *testing.T) {
 	})
 }
 
-// A member whose record was deleted goes on as a new one. It is in no table before it has a record: others
+// A member whose record was deleted continues as a new one. It is in no table before it has a record: others
 // would find none, take it for dead after a lease, and an attempt to create it that comes into effect late
 // would bring it back.
 func TestMemberWithoutRecordIsInNoTable(t *testing.T) {
@@ -166,7 +166,7 @@ func TestTableWithAnotherVersion(t *testing.T) {
 	})
 }
 
-// A member that cannot renew its record tries to give a slot to one that has just joined. It cannot write
+// A member that cannot renew its record tries to give a slot to a new member. It cannot write
 // that either, and the other one is gone before the plan is in the table. So no newer table says what has
 // become of the slot, unless the member writes one.
 func TestSlotThatIsToStayAfterAllComesBack(t *testing.T) {

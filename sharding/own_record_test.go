@@ -148,7 +148,7 @@ type slowForget struct {
 
 func (q *slowForget) Forget(string) { <-q.until }
 
-// A queue that blocks when keys are forgotten holds up no loop of the member: it goes on to renew its lease,
+// A queue that blocks when keys are forgotten holds up no loop of the member: it still renews its lease,
 // and its validity ends in time.
 func TestMemberWithQueueThatBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

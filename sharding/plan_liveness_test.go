@@ -55,7 +55,7 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 			time.Sleep(45 * time.Second)
 			wantHeld(t, 2, 2)(a, b)
 			if err := a.Err(); err != nil || a.ID() != id {
-				t.Errorf("FAILURE: %s goes on as %s: %v", id, a.ID(), err)
+				t.Errorf("FAILURE: %s continues as %s: %v", id, a.ID(), err)
 			}
 		})
 	}

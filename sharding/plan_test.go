@@ -90,7 +90,7 @@ func checkPlan(t *testing.T, slots []tableSlot, takers map[string]bool, target [
 	}
 }
 
-// TestPlanOfManyIsQuick: a hundred members, of which a tenth is new and a tenth is dead, and 4,096 slots.
+// TestPlanOfManyIsQuick: a hundred members, a tenth new and a tenth dead, and 4,096 slots.
 func TestPlanOfManyIsQuick(t *testing.T) {
 	slots, takers := largePlan()
 	best := time.Hour

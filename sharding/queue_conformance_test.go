@@ -104,7 +104,7 @@ func allDone(tested workqueue.TypedInterface[string]) error {
 	return nil
 }
 
-// Over a foreign queue, which has none of the contract's interfaces, the wrapper has them all the same.
+// Over a foreign queue, which has none of the contract's interfaces, the wrapper has them nevertheless.
 func TestWrapperKeepsInterfaces(t *testing.T) {
 	config := QueueConfig[string]{Keys: noKeys[string]}
 	for _, inner := range []workqueue.TypedRateLimitingInterface[string]{

@@ -78,7 +78,7 @@ func TestRestoredBackup(t *testing.T) {
 }
 
 // Each of the two signs is enough: the own record is older than what the member has written, or the table is
-// older than one that it has seen, or contradicts it.
+// older than its last one, or contradicts it.
 func TestSignsOfARestore(t *testing.T) {
 	for sign, restore := range map[string]func(*testing.T, *simServer, Store, *Member, Record){
 		"own record": func(t *testing.T, server *simServer, store Store, a *Member, _ Record) {

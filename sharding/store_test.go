@@ -80,7 +80,7 @@ func TestMemory(t *testing.T) {
 		third, err := store.Create(ctx, Record{Name: "a", Group: "g"})
 		want(err, nil)
 		if third.Version == first.Version || third.Version == second.Version {
-			t.Error("a version comes again")
+			t.Error("a version is used twice")
 		}
 		synctest.Wait()
 		if len(events) != 3 || events[0].Record != second || !events[1].Deleted || events[2].Record != third {

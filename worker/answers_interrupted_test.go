@@ -190,7 +190,7 @@ func TestInterruptedAtTheEnd(t *testing.T) {
 	}
 }
 
-// A key that was added again and then removed does not come again, although its handler was interrupted.
+// A key that was added again and then removed is not handed out, although its handler was interrupted.
 func TestInterruptedAndDiscarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})

@@ -31,7 +31,7 @@ func addEvery(ctx context.Context, q stringQueue, key string, period time.Durati
 }
 
 // A key whose handler fails for a while, while events add it, succeeds no later after the repair than it was
-// broken: a failure counts once for each delay that was served. That holds with client-go's limiters, too,
+// broken: a failure counts once for each delay that was served. That also holds with client-go's limiters,
 // which count every call.
 func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 	for name, newQueue := range map[string]func() stringQueue{
@@ -72,7 +72,7 @@ func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 						defer end()
 						latest, phase := broken, time.Duration(0)
 						if strings.HasPrefix(name, "priority") {
-							// An add just while the limiter is asked makes the next failure count, too. If each delay ended with
+							// An add just while the limiter is asked makes the next failure count as well. If each delay ended with
 							// an event, that could happen twice.
 							latest, phase = 2*broken, period/3
 						}
@@ -96,7 +96,7 @@ func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 }
 
 // Each call takes longer than events are apart, so there is one during each, and the key never waits. Such
-// calls are the same failure, too.
+// calls are the same failure as well.
 func TestEventsDuringCallsAreNoAttempts(t *testing.T) {
 	for _, newQueue := range []func() stringQueue{
 		func() stringQueue { return newQueue() },
@@ -134,7 +134,7 @@ func TestSameFailure(t *testing.T) {
 	}
 }
 
-func testSameFailure(t *testing.T, q stringQueue) { // Its keys come again after 1, 2, 4 s.
+func testSameFailure(t *testing.T, q stringQueue) { // Its keys are retried after 1, 2, 4 s.
 	start := time.Now()
 	var j []string
 	p := worker.New(q, broken, options{MaxRetries: 2, OnFinish: func(_ context.Context, r outcome) {
@@ -339,7 +339,7 @@ func TestInterruptLoopIsDrained(t *testing.T) {
 	})
 }
 
-// A worker that stays when the pool shrinks, or that has lost a lease, is not taken for one that still gets a
+// A worker that stays when the pool shrinks, or that has lost a lease, is not taken for a worker that still gets a
 // key: the end does not wait for its handler.
 func TestEndAfterShrinking(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
@@ -378,7 +378,7 @@ func TestFailuresWithEventsMeanwhile(t *testing.T) {
 	})
 }
 
-// A server says to stay away while an earlier delay goes on: over a queue that can put the key off, it comes
+// A server says to stay away while an earlier delay runs: over a queue that can put the key off, it comes
 // no earlier.
 func TestRetryAfterDuringADelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

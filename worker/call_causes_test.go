@@ -12,7 +12,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The causes of a call are known as long as it goes on, and every log line about it has them. A retry has
+// The causes of a call are known as long as it runs, and every log line about it has them. A retry has
 // none.
 func TestCauses(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {

@@ -14,7 +14,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Keys that always fail are given up, whatever their limiter forgets by itself meanwhile: here each waits far
+// Keys that always fail are given up, even if their limiter forgets by itself meanwhile: here each waits far
 // longer for the worker than for its delay.
 func TestManyKeysAreGivenUp(t *testing.T) {
 	limiter := func() workqueue.TypedRateLimiter[string] {

@@ -16,7 +16,7 @@ func newPriorityQueue(c priorityqueue.Config[string]) *priorityqueue.Queue[strin
 	return priorityqueue.New(c)
 }
 
-// A key keeps its priority, whatever the handler answers, unless the handler asks for another one.
+// A key keeps its priority with every answer, unless the handler asks for another one.
 func TestPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
@@ -45,7 +45,7 @@ func TestPriority(t *testing.T) {
 	})
 }
 
-// An add with a higher priority counts more than the one that the handler asks for.
+// An add with a higher priority counts more than the handler's.
 func TestRequeueDoesNotLowerAnAdd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})

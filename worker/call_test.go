@@ -112,7 +112,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A key that fails is handled once more than MaxRetries, whatever its limiter counts, and then given up: it
+// A key that fails is handled once more than MaxRetries, no matter what its limiter counts, and then given up: it
 // starts afresh.
 func TestMaxRetries(t *testing.T) {
 	for _, c := range []struct {
@@ -222,7 +222,7 @@ func TestGoexitReplacesWorker(t *testing.T) {
 	})
 }
 
-// A key's hooks and its handler are one after the other, whatever the number of workers.
+// A key's hooks and its handler are one after the other, with any number of workers.
 func TestHooksOfAKeyDoNotOverlap(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
@@ -321,7 +321,7 @@ func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
 	}
 }
 
-// slowLimiter takes a minute to say when a key comes again.
+// slowLimiter takes a minute to say when a key is to be retried.
 type slowLimiter struct {
 	workqueue.TypedRateLimiter[string]
 }

@@ -78,7 +78,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// Nothing that a call answers counts when its lease has ended: the key has another holder. One that fails by
+// Nothing that a call answers counts when its lease has ended: the key has another holder. A call that fails by
 // HandlerTimeout fails.
 func TestAnswerAfterTheLease(t *testing.T) {
 	for _, answer := range []error{nil, errBroken, worker.RequeueAfter(0), worker.RequeueAfter(time.Minute),

@@ -45,7 +45,7 @@ func TestHandlerContext(t *testing.T) {
 		r.endCleanly()
 		for i, ctx := range kept {
 			if worker.CallOf(ctx).Attempt() != 0 || worker.CallOf(ctx).Logger() == nil {
-				t.Errorf("call %d goes on", i+1)
+				t.Errorf("call %d is still running", i+1)
 			}
 		}
 		want := `level=INFO msg=hello queue=pods key=a

@@ -81,7 +81,7 @@ func overContextKinds(t *testing.T, test func(t *testing.T, q stringQueue, o opt
 }
 
 // However the handler's context was made, one of UntilAdded ends when the key is added again, each time that
-// it is called, and the handler's own does not. The key comes again at once, and has not failed.
+// it is called, and the handler's own does not. The key is queued at once, and has not failed.
 func TestUntilAdded(t *testing.T) {
 	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
 		start := time.Now()
@@ -152,7 +152,7 @@ func TestUntilAddedBeforeTheCall(t *testing.T) {
 	})
 }
 
-// Every kind of add interrupts but a quiet one. The key comes again in any case.
+// Every kind of add interrupts but a quiet one. The key is queued again in any case.
 func TestWhatInterrupts(t *testing.T) {
 	quiet, loud := workqueue.Cause{Reason: "status", Quiet: true}, workqueue.Cause{Reason: "spec"}
 	for _, c := range []struct {
@@ -226,7 +226,7 @@ func TestUntilAddedOfOthers(t *testing.T) {
 	})
 }
 
-// What UntilAdded holds ends with the call, whatever context it was made from.
+// What UntilAdded holds ends with the call, no matter what context it was made from.
 func TestUntilAddedEndsWithTheCall(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		before := testkit.Goroutines()

@@ -37,7 +37,7 @@ type plain struct{ stringQueue }
 // stats returns those of q.
 func stats(q stringQueue) workqueue.Stats { return q.(extended).Stats() }
 
-// newQueue returns a queue whose keys come again after 1 s, 2 s, 4 s.
+// newQueue returns a queue whose keys are retried after 1 s, 2 s, 4 s.
 func newQueue() extended {
 	return limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour))
 }
@@ -74,7 +74,7 @@ type (
 // answers returns a handler that always returns err.
 func answers(err error) handler { return func(context.Context, string) error { return err } }
 
-// broken is a handler that always fails, fine one that never does.
+// broken is a handler that always fails, fine never does.
 var broken, fine = answers(errBroken), answers(nil)
 
 // takes returns a handler that takes so long.
@@ -85,7 +85,7 @@ func takes(d time.Duration) handler {
 	}
 }
 
-// acts is a handler that does what its key says. One that is a duration takes as long.
+// acts is a handler that does what its key says. A key that is a duration takes as long.
 func acts(ctx context.Context, key string) error {
 	switch word, _, _ := strings.Cut(key, " "); word {
 	case "fails":
@@ -146,7 +146,7 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// running is a Run that goes on.
+// running is a Run that has not returned.
 type running struct {
 	t      *testing.T
 	runner runner

@@ -122,7 +122,7 @@ func TestHeldKeyIsRemovedCanceledForgottenReleased(t *testing.T) {
 	})
 }
 
-// An add while the handler runs ends UntilAdded; the hold that it then asks for counts all the same.
+// An add while the handler runs ends UntilAdded; the hold that it then asks for counts nevertheless.
 func TestHoldAfterUntilAdded(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		h := newHolder()

@@ -82,14 +82,14 @@ func TestHoldAtTheEnd(t *testing.T) {
 	}
 }
 
-// A hold that begins after the shutdown ends at once, because its key cannot come again, unless it was added
+// A hold that begins after the shutdown ends at once, because its key cannot be queued again, unless it was added
 // before.
 func TestHoldAfterTheShutdown(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		overHolding(t, func(t *testing.T, q stringQueue) {
 			_, reads := q.(workqueue.Extended[string])
 			if _, leases := q.(leasing.Leaser[string]); !again && leases {
-				return // What comes again is not known.
+				return // What is queued again is not known.
 			}
 			h := newHolder()
 			h.answers = []answer{h.hold(20 * time.Second)}
@@ -167,7 +167,7 @@ func TestHoldWhilePausedAndIdle(t *testing.T) {
 	})
 }
 
-// WaitIdle waits for a key on hold that does not come again.
+// WaitIdle waits for a key on hold that is not queued again.
 func TestHoldIsNotIdle(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		p := worker.New(q, func(ctx context.Context, key string) error {

@@ -129,7 +129,7 @@ func (h *holder) releaseAll() {
 	}
 }
 
-// A held key comes at once when it is released, or at its limit, and not before, whatever is added. The
+// A held key comes at once when it is released, or at its limit, and not before, even if it is added. The
 // worker is free meanwhile.
 func TestHold(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
@@ -161,7 +161,7 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// The key is held whatever the handler returns, and that counts as it would without a hold.
+// The key is held with every answer of the handler, and that counts as it would without a hold.
 func TestHoldBesideAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -338,7 +338,7 @@ func TestHeldKeys(t *testing.T) {
 	})
 }
 
-// The key keeps its priority, or has the higher one that it was added with meanwhile.
+// The key keeps its priority, or has the higher one of an add meanwhile.
 func TestHoldKeepsPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()

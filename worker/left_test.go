@@ -45,7 +45,7 @@ func TestLeft(t *testing.T) {
 				}
 				return errBroken
 			}, 0, "1 failed and not retried: fails"},
-		// What its handler wants again at once, while the queue takes none back, unless it comes again all the
+		// What its handler wants again at once, while the queue takes none back, unless it is queued all the
 		// same.
 		{"refused keys", []string{"again", "refused 2", "refused 1"}, options{Drain: worker.All},
 			func(_ context.Context, q stringQueue, key string, call int) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// A line of the log has as its source the place where the program made the pool, and one that a handler
+// A line of the log has as its source the place where the program made the pool, and a line that a handler
 // writes its own.
 func TestLogSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,7 @@ func defaultLog(t *testing.T, level slog.Level) *bytes.Buffer {
 	return &b
 }
 
-// Without a Logger whatever goes wrong is logged all the same, and nothing else.
+// Without a Logger everything that goes wrong is logged nevertheless, and nothing else.
 func TestLogByDefault(t *testing.T) {
 	for _, c := range []struct {
 		key   string

@@ -87,7 +87,7 @@ type keyHistory struct {
 	excused bool // the last add came at the moment of the shutdown
 }
 
-// debt is why a key must come again, from the weakest reason on.
+// debt is why a key must be handled again, from the weakest reason on.
 type debt int
 
 const (
@@ -135,7 +135,7 @@ func (h *history) play() {
 	switch {
 	case h.chance(20) && !o.KeepQueue:
 		h.queue.ShutDown()
-		setWorkers(h.T, h.pool, 1+h.number(4)) // A paused pool would go on.
+		setWorkers(h.T, h.pool, 1+h.number(4)) // A paused pool would continue.
 	case h.chance(30):
 		h.pool.Stop(worker.Drain(h.number(3)))
 	default:

@@ -11,7 +11,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// A pause keeps keys in the queue for its time, or until Resume. Running handlers go on, and an end of the
+// A pause keeps keys in the queue for its time, or until Resume. Running handlers continue, and an end of the
 // pool ends the pause.
 func TestPauseAndResume(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {

@@ -75,7 +75,7 @@ func TestReady(t *testing.T) {
 					r.goesOn()
 					c.at(ending{r, p, q})
 				}
-				if c.at == nil || c.calls > 0 { // Otherwise Ready was waited for in vain, and Run has returned already.
+				if c.at == nil || c.calls > 0 { // Otherwise Ready never succeeded, and Run has returned already.
 					r.after(10 * time.Second)
 					r.cancel()
 				}
@@ -139,7 +139,7 @@ func TestWaitIdle(t *testing.T) {
 					t.Errorf("a pool that is paused: %v after %v", err, time.Since(begun))
 				}
 				setWorkers(t, p, 1)
-				waits("and that goes on", time.Second)
+				waits("and that continues", time.Second)
 				r.endCleanly()
 				waits("after Run", 0)
 			})
@@ -174,7 +174,7 @@ func TestWaitIdleInVain(t *testing.T) {
 	})
 }
 
-// WaitIdle waits until the keys of Options.List have been listed and handled, after failures, too.
+// WaitIdle waits until the keys of Options.List have been listed and handled, also after failures.
 func TestWaitIdleLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, lists, handled := newQueue(), 0, 0

@@ -102,7 +102,7 @@ func TestSetWorkers(t *testing.T) {
 	})
 }
 
-// With no worker the pool starts nothing, and Run goes on. Keys stay in order.
+// With no worker the pool starts nothing, and Run does not return. Keys stay in order.
 func TestPause(t *testing.T) {
 	for _, beforeRun := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, q stringQueue) {

@@ -17,7 +17,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// timedQueues make queues with metrics. A key comes again after 1 s, 2 s, 4 s.
+// timedQueues make queues with metrics. A key is retried after 1 s, 2 s, 4 s.
 var timedQueues = map[string]func() stringQueue{
 	"root": func() stringQueue {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
@@ -131,7 +131,7 @@ func TestChangesInTheLine(t *testing.T) {
 	}
 }
 
-// The oldest change that no call has answered is that of a key in whatever state.
+// The oldest change that no call has answered belongs to a key in any state.
 func TestOldestUnanswered(t *testing.T) {
 	for kind, newQueue := range timedQueues {
 		t.Run(kind, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestOldestUnanswered(t *testing.T) {
 	}
 }
 
-// A key that a handler has put on hold waits for the world. It does not hide a younger one that fails, and
+// A key that a handler has put on hold waits for the world. It does not hide a younger failing key, and
 // counts again when its hold has ended.
 func TestOldestUnansweredIsNotOnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestRemovedChanges(t *testing.T) {
 	})
 }
 
-// A record ends ten minutes after the key was to come again. If the key comes earlier, even so late, its
+// A record ends ten minutes after the key was due. If the key comes earlier, even so late, its
 // change continues; later it begins when the key was due. So it is with the row of a key that comes at once.
 func TestRecordsEnd(t *testing.T) {
 	const delay, life = 20 * time.Minute, 10 * time.Minute
@@ -364,7 +364,7 @@ func TestChangeWithLongHold(t *testing.T) {
 	})
 }
 
-// Forget ends the change of a key that was only interrupted, too.
+// Forget ends the change of a key that was only interrupted as well.
 func TestForgottenChangeOfInterruptedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
@@ -381,7 +381,7 @@ func TestForgottenChangeOfInterruptedKey(t *testing.T) {
 	})
 }
 
-// Forget during a call ends the change that the call would answer: it is not counted, and does not go on
+// Forget during a call ends the change that the call would answer: it is not counted, and does not continue
 // after a failure.
 func TestForgottenChangeOfRunningKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -99,7 +99,7 @@ func TestResync(t *testing.T) {
 	})
 }
 
-// A list that fails is tried again and delays nothing that is known, and so does one that takes longer than
+// A list that fails is tried again and delays nothing that is known, and so does a list that takes longer than
 // the period.
 func TestListFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestListFails(t *testing.T) {
 		}
 		end := time.Now()
 		r.endCleanly()
-		if took := time.Since(end); took > time.Second { // The list goes on, whatever its context says.
+		if took := time.Since(end); took > time.Second { // The list runs on after its context has ended.
 			t.Errorf("The end took %v", took)
 		}
 		time.Sleep(6 * time.Hour)
@@ -256,7 +256,7 @@ func TestResyncEnds(t *testing.T) {
 				end(r, p)
 				synctest.Wait()
 				if !listed {
-					t.Error("List goes on")
+					t.Error("List is still running")
 				}
 				err := <-r.result
 				time.Sleep(time.Minute)
@@ -323,7 +323,7 @@ func TestResyncAfterASlowAdd(t *testing.T) {
 	})
 }
 
-// stepClock is a clock that goes on by a step each time it is read.
+// stepClock is a clock that moves by a step each time it is read.
 type stepClock struct {
 	clock.RealClock
 	step time.Duration

@@ -48,7 +48,7 @@ func TestKeepQueue(t *testing.T) {
 	})
 }
 
-// The end of a pool does not stop another one on the same queue. A handler that is left behind goes on.
+// The end of a pool does not stop another one on the same queue. A handler that is left behind runs on.
 func TestKeepQueueForAnotherPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()

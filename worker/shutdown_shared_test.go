@@ -10,7 +10,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// A pool that ends drops nothing while another pool, or a loop, has keys of the queue: one that was added
+// A pool that ends drops nothing while another pool, or a loop, has keys of the queue: a key that was added
 // before the shutdown comes to them after its Done, and a drain waits for it.
 func TestTwoOnOneQueue(t *testing.T) {
 	queues := map[string]func() stringQueue{

@@ -16,7 +16,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// sleeper returns a handler that takes as long as the key says, whatever becomes of its context, and writes
+// sleeper returns a handler that takes as long as the key says, even if its context ends, and writes
 // into the journal when it starts, when its context ends and when it returns. The key "obeys" returns when
 // its context ends, and "obeys late" two seconds later.
 func sleeper(j *journal) handler {
@@ -70,7 +70,7 @@ func TestEnd(t *testing.T) {
 		{"waits for handlers", "5s 8s", options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: noGrace},
 			cancel, 8 * time.Second, "nothing"},
 		{"waits for 30 s and one more", "1m", options{}, cancel, 31 * time.Second, "1 still running: 1m"},
-		{"waits for ever", "10000h", options{DrainTimeout: math.MaxInt64, CancelGrace: noGrace}, cancel,
+		{"waits forever", "10000h", options{DrainTimeout: math.MaxInt64, CancelGrace: noGrace}, cancel,
 			10000 * time.Hour, "nothing"},
 		{"drops what is added too late", "5s", options{Workers: 3},
 			func(e ending) { e.cancel(); e.q.Add("1s") }, 5 * time.Second, "1 queued and not started: 1s"},
@@ -135,7 +135,7 @@ func TestEnd(t *testing.T) {
 		{"the queue is shut down", "1h 2h 3h 4h", options{Workers: 2, DrainTimeout: time.Second,
 			CancelGrace: noGrace},
 			func(e ending) { e.q.ShutDown() }, 6 * time.Hour, "nothing"},
-		// The key comes again that was added while it was handled, also if all other workers have left because they
+		// The key that was added while it was handled is handled again, also if all other workers have left because they
 		// found the queue empty.
 		{"the queue is drained", "1h", options{Workers: 3}, func(e ending) {
 			e.q.Add("1h")

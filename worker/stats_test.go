@@ -78,7 +78,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// Plus adds up every field but a few, also one that is added to Stats later.
+// Plus adds up every field but a few, also a field that is added to Stats later.
 func TestStatsPlus(t *testing.T) {
 	filled := func(n int) (s worker.Stats) {
 		v := reflect.ValueOf(&s).Elem()
@@ -269,7 +269,7 @@ func TestInspectPoolByDefault(t *testing.T) {
 
 var globalMetrics = newProvider()
 
-// statsProvider is a provider that queues may ask for metrics, too.
+// statsProvider is a provider that queues may also ask for metrics.
 type statsProvider struct{ provider }
 
 func (statsProvider) HistogramBounds() []float64                       { return nil }

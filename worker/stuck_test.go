@@ -83,7 +83,7 @@ func TestHandlerTimeoutOnFakeClock(t *testing.T) {
 	})
 }
 
-// Each stuck call is reported once, at its time, with its key; it keeps its key, and other workers go on.
+// Each stuck call is reported once, at its time, with its key; it keeps its key, and other workers continue.
 func TestStuck(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
@@ -180,7 +180,7 @@ func TestStuckOnAFakeClock(t *testing.T) {
 	})
 }
 
-// Run does not wait for a hook, and while one call goes on there is no other.
+// Run does not wait for a hook, and while one call runs there is no other.
 func TestOnStuckThatBlocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal

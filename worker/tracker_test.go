@@ -220,7 +220,7 @@ func TestStatsOfTracker(t *testing.T) {
 		go handle("a")
 		synctest.Wait()
 		if s := tracker.Stats(); s.Wanted != 1 || s.Living != 1 || s.Busy != 1 || s.Ended {
-			t.Errorf("while a call goes on: %+v", s)
+			t.Errorf("while a call runs: %+v", s)
 		}
 		time.Sleep(2 * time.Second)
 		q.Remove("a")
@@ -260,7 +260,7 @@ func (q *endingQueue) ShuttingDown() bool {
 	return q.extended.ShuttingDown()
 }
 
-// The Stats with Ended are the last ones of a tracker, too: a call that ends while they are read is in them.
+// The Stats with Ended are also the last ones of a tracker: a call that ends while they are read is in them.
 func TestStatsOfTrackerWithEndedAreTheLast(t *testing.T) {
 	q := &endingQueue{extended: newQueue()}
 	tracker := worker.NewTracker(q, options{})
@@ -317,7 +317,7 @@ func TestTrackerWithoutLease(t *testing.T) {
 	tracker := worker.NewTracker(q, options{})
 	e := tracker.Begin(t.Context(), "a")
 	if e.Context().Err() == nil {
-		t.Error("the context goes on")
+		t.Error("the context has not ended")
 	}
 	if r := e.End(errBroken); !errors.Is(r.Err, errLeaseLost) || r.Next != worker.NextLost || tracker.Stats().Handled != 0 {
 		t.Errorf("%+v, %+v", r, tracker.Stats())

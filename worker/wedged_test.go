@@ -15,8 +15,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// hangs waits without looking at its context for a key that begins with hang, asks for a hold for one that
-// begins with hold, fails for one that begins with fail, and takes a second for any other.
+// hangs waits without looking at its context for a key that begins with hang, asks for a hold for a key that
+// begins with hold, fails for a key that begins with fail, and takes a second for any other.
 func hangs(ctx context.Context, key string) error {
 	switch {
 	case strings.HasPrefix(key, "hang"):

@@ -11,7 +11,7 @@ import (
 
 // After an action the focus is on the button that was pressed or, when that is gone, on the one in its place;
 // at the end of a list on the section's last link or button, and with none left on the page itself. Buttons
-// have names that say which key they are for, and a pause asks first. An answer that is none of ours is not
+// have names that say which key they are for, and a pause asks first. A foreign answer is not
 // called silence.
 func TestFocusAfterAnAction(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})

@@ -166,7 +166,7 @@ func (p *program) queue(t *testing.T, name string) workqueue.TypedRateLimitingIn
 	return p.limited(t, name, time.Minute)
 }
 
-// limited returns a queue whose keys come again after base.
+// limited returns a queue whose keys are retried after base.
 func (p *program) limited(t *testing.T, name string,
 	base time.Duration) workqueue.TypedRateLimitingInterface[string] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](base, 24*time.Hour)
@@ -266,7 +266,7 @@ func TestRefresh(t *testing.T) {
 		t.Error("the page was made anew")
 	}
 
-	// It asks when it comes to the front, too, and then at once: no need to wait for what must not happen.
+	// It also asks when it comes to the front, and then at once: no need to wait for what must not happen.
 	asks := func() bool {
 		return eval[bool](b, `asked = 0, document.dispatchEvent(new Event("visibilitychange")), asked > 0`)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// rollouts is a queue in an outage: 5,000 keys are queued behind four busy workers, one of which is stuck.
+// rollouts is a queue in an outage: 5,000 keys are queued behind four busy workers, and one is stuck.
 // Fifty keys fail because a database is down, and others since. Fifty are on hold, and some were given up.
 func (p *program) rollouts(t *testing.T) {
 	q := p.limited(t, "rollouts", time.Hour) // No retry comes, so that the pictures are always the same.
@@ -144,7 +144,7 @@ func TestWhatIsWrongComesFirst(t *testing.T) {
 		lost := eval[string](b, `[...document.querySelectorAll(".tiles a[href^='#']")]
 			.filter((a) => document.getElementById(a.hash.slice(1)) === null).map((a) => a.hash).join()`)
 		if n := eval[int](b, `document.querySelectorAll(".tiles a[href^='#']").length`); lost != "" || n < 8 {
-			t.Errorf("%s: %d tiles have links, of which these lead nowhere: %s", l.name, n, lost)
+			t.Errorf("%s: %d tiles have links, these lead nowhere: %s", l.name, n, lost)
 		}
 		// The number of each section leads to all of its keys, those on hold too.
 		if n := eval[int](b, `document.querySelectorAll("section .hint a[href*='state=']").length`); n < 4 {

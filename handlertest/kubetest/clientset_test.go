@@ -15,7 +15,7 @@ import (
 )
 
 // An object with a finalizer stays until the last one is removed, by an update or a patch. A patch that
-// changes nothing makes no new version, and one that changes the spec counts the generation.
+// changes nothing makes no new version, and a change of the spec counts the generation.
 func TestClientset(t *testing.T) {
 	others(t, func(ctx context.Context, cluster *kubetest.Cluster, _ client.Client) {
 		clientset := &fake.Clientset{}

@@ -201,7 +201,7 @@ func (r *waits) Reconcile(ctx context.Context, request reconcile.Request) (recon
 	return reconcile.Result{}, r.Update(ctx, &o)
 }
 
-// A map function reads the cache, by an index, and predicates see the old object. Requeue comes again.
+// A map function reads the cache, by an index, and predicates see the old object. Requeue is obeyed.
 func TestWatchesAndRequeue(t *testing.T) {
 	for _, poll := range []bool{false, true} {
 		t.Setenv("HANDLERTEST_RUNS", "100")

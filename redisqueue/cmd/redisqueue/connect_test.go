@@ -48,7 +48,7 @@ func TestPasswordIsNotPrinted(t *testing.T) {
 	}
 }
 
-// A server that is down, and one that does not answer, are errors in time.
+// A server that is down, or does not answer, is an error in time.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t, nil)
