@@ -102,3 +102,17 @@ func TestReleaseOfAnsweredKey(t *testing.T) {
 		t.Errorf("%+v, %v", k, err)
 	}
 }
+
+// A Done forgets lost leases for the Remove behind it, in the same batch too.
+func TestRemoveBehindDone(t *testing.T) {
+	client := startServer(t).client()
+	r := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	hand, err := parseReply(r.send(1, 1, "ak"))
+	must(t, err)
+	must(t, client.HSet(t.Context(), newKeyNames("test", 0).prefix+"troubles", "lk", 1).Err())
+	reply, err := parseReply(r.send(2, 0, "D"+hand.keys[0].fence+"k", "xk"))
+	must(t, err)
+	if reply.opResults[0].n != 0 {
+		t.Error("Remove has found the key")
+	}
+}

@@ -890,6 +890,8 @@ for i, code in ipairs(codes) do
 		end
 		forgetNextNotes(key)
 		call('HDEL', TROUBLES, AT_ONCE .. key)
+		callAll('HDEL', TROUBLES, survived) -- A Done before this has forgotten the losses.
+		survived = {}
 		local hadLosses = call('HDEL', TROUBLES, LOSSES .. key) > 0
 		local hadFailures = call('ZSCORE', FAILURES, key)
 		forget(key)
