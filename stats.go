@@ -32,8 +32,8 @@ type Stats struct {
 
 	// Adds counts the adds that changed something, as the metric does.
 	Adds uint64
-	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown, but those that give up, and
-	// other adds with a delay.
+	// Retries counts the adds with a delay before shutdown: AddAfter, AddRateLimited, and Fail unless it gives
+	// the key up.
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that
 	// DropQueued, or a ShutDownWithDrain that nobody helped, has dropped. (A shared queue counts the adds that

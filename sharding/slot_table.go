@@ -9,7 +9,7 @@ import (
 type table struct {
 	id string // A table that was deleted and made again has another one.
 	// epoch grows with each write. It starts at the milliseconds since 1970, so that it is probably greater
-	// than in an earlier group. A table that replaces another one goes on from the epochs in the members'
+	// than in an earlier group. A table that replaces another one continues from the epochs in the members'
 	// records.
 	epoch int64
 	// settling: the table is new, and somebody may hold slots by another one. replaces: there was another
