@@ -74,19 +74,17 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 		keys = slices.Values(named)
 	}
 	for k := range keys {
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			r.more = true
+			break
+		}
+		switch {
 		case ofSet && !k.hasError(form.Get("error")):
-			continue
 		case b.failed != nil || acting.Err() != nil:
 			b.result.Left++
-			continue
 		default:
 			b.one(k)
-			continue
 		}
-		break
 	}
 	b.endStep()
 	b.result.LeftMore = ofSet && r.more
@@ -100,9 +98,11 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	return &b.result, text, b.failed
 }
 
-// named returns the keys that the page shows with these texts and ids, as far as they are there, unless not
-// all keys could be looked at.
+// named returns the keys that the page shows with these texts and ids, as far as they are there. It returns
+// an error if there was no time to look at all keys, or the queue's server stops answering. Of a queue that
+// had no answer before, those that the pools have must do.
 func (r *reading) named(ctx context.Context, texts, ids []string) (keys []knownKey, err error) {
+	wasMissing := r.missing != nil
 	called, wanted := make(map[string]bool), make(map[[2]string]bool)
 	for i, text := range texts {
 		called[text], wanted[[2]string{text, ids[i]}] = true, true
@@ -122,9 +122,12 @@ func (r *reading) named(ctx context.Context, texts, ids []string) (keys []knownK
 			delete(wanted, name)
 			k.named = true
 			if keys = append(keys, k); len(wanted) == 0 {
-				break
+				return keys, nil
 			}
 		}
+	}
+	if wasMissing {
+		return keys, nil
 	}
 	return keys, r.missing
 }

@@ -28,11 +28,9 @@ type keysPage struct {
 	Refresh int `json:"-"`
 }
 
-func (p *keysPage) HrefJSON() string { return p.hrefOf("page", p.Page, "format", "json") }
-
-// hrefOf returns the address of the same keys with more in its query.
-func (p *keysPage) hrefOf(more ...any) string {
-	return href(append(more, "queue", p.Queue.ID, "state", p.State, "error", p.Section.Errors)...)
+// HrefJSON is the address of the same as JSON.
+func (p *keysPage) HrefJSON() string {
+	return href("page", p.Page, "format", "json", "queue", p.Queue.ID, "state", p.State, "error", p.Section.Errors)
 }
 
 // keysPage lists the keys of e that have the state and, if they fail or were given up, the errors that query
@@ -73,24 +71,24 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		}
 		return 0 // The others are in order.
 	})
-	report := &queuePage{Queue: r.queueReport(), Actions: h.actionsOf(r), Errors: errorText}
-	if errorText != "" {
-		report.Matching = &matchingReport{More: p.More}
-	}
-	p.Section = report.section(sections[sectionOf(p.State)].Kind, nil)
-	p.Section.Errors = errorText
-	p.pager = newPager(query, len(keys), maxKeys, func(page int) string { return p.hrefOf("page", page) })
+	p.pager = newPager(query, len(keys), maxKeys, func(page int) string {
+		return href("page", page, "queue", e.id, "state", p.State, "error", errorText)
+	})
 	keys = keys[(p.Page-1)*maxKeys:]
 	p.Keys = r.reports(keys[:min(maxKeys, len(keys))], p.State)
-	p.Section = report.section(p.Section.Kind, p.Keys)
-	p.Section.Total, p.Section.State = p.Total, ""
+	page := &queuePage{Queue: r.queueReport(), Actions: h.actionsOf(r), Errors: errorText}
+	if errorText != "" {
+		page.Matching = &matchingReport{More: p.More}
+	}
+	p.Section = page.fill(sections[sectionOf(p.State)], p.Keys)
+	p.Section.Total, p.Section.State, p.Section.Errors = p.Total, "", errorText
 	switch p.State {
 	case stateQueued:
 		p.Section.Title, p.Section.Hint = "Queued", "the oldest first, regardless of priorities"
 	case stateFailing:
 		p.Section.Hint += ", then those whose errors are not known"
 	}
-	if p.Error = report.Queue.Error; p.Error == "" && noTurn != nil {
+	if p.Error = page.Queue.Error; p.Error == "" && noTurn != nil {
 		p.Error = noTurn.Error()
 	}
 	if p.More && errorText == "" {

@@ -214,17 +214,16 @@ func sectionOf(state string) int {
 // Section returns the list of that kind.
 func (r *queuePage) Section(kind string) section {
 	i := slices.IndexFunc(sections, func(s section) bool { return s.Kind == kind })
-	return r.section(kind, *sections[i].of(&r.keyLists))
+	return r.fill(sections[i], *sections[i].of(&r.keyLists))
 }
 
-// section returns the list of that kind with keys, which are the first ones or all, and with what r knows of
-// them. Of the texts for an empty list the last one counts: that of the state, that of the errors that were
-// looked for, and that keys are not known.
-func (r *queuePage) section(kind string, keys []keyReport) section {
-	s := sections[slices.IndexFunc(sections, func(s section) bool { return s.Kind == kind })]
+// fill returns s with keys, which are the first ones or all, and with what r knows of them. Of the texts for
+// an empty list the last one counts: that of the state, that of the errors that were looked for, and that
+// keys are not known.
+func (r *queuePage) fill(s section, keys []keyReport) section {
 	s.Keys, s.Total, s.QueueID = keys, -1, r.Queue.ID
 	workers, hasPools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions
-	switch kind {
+	switch s.Kind {
 	case "running":
 		s.Total, s.Actions, s.Attempts = max(r.Queue.InWork, workers.Busy), can.only("cancel"), hasPools
 		if !hasPools && !r.Queue.Timed {

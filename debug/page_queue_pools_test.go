@@ -112,10 +112,10 @@ func TestBusiestKeys(t *testing.T) {
 		q := newRateLimited[string](t, "q", h)
 		start(t, worker.New(q, func(context.Context, string) error { return nil },
 			worker.Options[string]{MetricsProvider: h}))
-		for n := range 90 {
-			q.Add(strconv.Itoa(n))
+		for n := range 200 {
+			q.Add(strconv.Itoa(n % 50))
+			synctest.Wait()
 		}
-		synctest.Wait()
 		if body := get(h, "?queue=q").Body.String(); strings.Contains(body, "Busiest keys") {
 			t.Error("no key is busier than others")
 		}
@@ -124,7 +124,7 @@ func TestBusiestKeys(t *testing.T) {
 			synctest.Wait()
 		}
 		wantBody(t, get(h, "?queue=q"), `<h2 id="busiest">Busiest keys</h2>`, "<code>loops</code>",
-			"its own status", `data-label="Calls">30<`, `data-label="Of all">25%<`, "Head of the line</h2>")
+			"its own status", `data-label="Calls">30<`, `data-label="Of all">13%<`, "Head of the line</h2>")
 	})
 }
 
