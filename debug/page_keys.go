@@ -30,7 +30,8 @@ type keysPage struct {
 
 // HrefJSON is the address of the same as JSON.
 func (p *keysPage) HrefJSON() string {
-	return href("page", p.Page, "format", "json", "queue", p.Queue.ID, "state", p.State, "error", p.Section.Errors)
+	return href("queue", p.Queue.ID, "state", p.State, "error", p.Section.Errors, "page", p.Page,
+		"format", "json")
 }
 
 // keysPage lists the keys of e that have the state and, if they fail or were given up, the errors that query
