@@ -239,7 +239,7 @@ func (q *perturbed[K]) handedOut(key K) {
 	q.mu.leases[key] = l
 	q.mu.Unlock()
 	if q.dead() {
-		// It depends on the scheduler of Go which keys the pool takes from a queue that the crash shuts down, too.
+		// The pool also takes keys of a queue that the crash shuts down: which ones depends on the scheduler of Go.
 		return
 	}
 	if d := q.decide(again, key); d > 0 {

@@ -21,7 +21,7 @@ import (
 const (
 	// after which a run is considered endless; a 100th more for each object that others make
 	maxSteps    = 20_000
-	maxWrites   = 1000          // of the truth, after which it is, too; likewise
+	maxWrites   = 1000          // of the truth; likewise
 	stuckAfter  = time.Hour     // of virtual time, after which a call is considered stuck
 	onlyProcess = "the process" // its name, unless there are replicas
 )

@@ -135,8 +135,8 @@ func (s *sim) addLocked(at time.Time, label string, of *Process, do func()) {
 	}
 }
 
-// next takes the next event if its time has come, and otherwise returns how long it is until then: -1 if
-// there is none.
+// next takes the next event if its time has come, and otherwise returns how long it is until then: -1 without
+// events.
 func (s *sim) next() (*event, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,6 +12,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// logged is a change of an object as a watch shows it.
+type logged struct {
+	watch.Event
+	kind    schema.GroupVersionKind
+	version int
+}
+
+// text names the change for the story.
+func (e logged) text(c *Cluster) string {
+	text := c.text(e.kind, e.Object.(client.Object))
+	if e.Type == watch.Deleted {
+		text = "the end of " + text
+	}
+	return text
+}
+
 // attach lists the cluster for a process that starts.
 func (c *Cluster) attach(m *Manager) {
 	c.mu.Lock()

@@ -23,7 +23,7 @@ import (
 
 // logErrorsOnce takes out the handler of apimachinery's HandleError that makes its caller sleep until a
 // millisecond after the last error. It remembers that error's time from the bubble of an earlier run, which
-// may be hours later in virtual time, and a worker would sleep for as long. The one that logs is kept.
+// may be hours later in virtual time, and a worker would sleep for as long. The handler that logs is kept.
 var logErrorsOnce = sync.OnceFunc(func() { utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] })
 
 // Attach makes fake, the Fake of an empty fake clientset of client-go, one of a process, for controllers on
@@ -31,7 +31,7 @@ var logErrorsOnce = sync.OnceFunc(func() { utilruntime.ErrorHandlers = utilrunti
 // after each of its writes. With a nil process it is for others, whose calls take no time, and who may create
 // an object with its status.
 //
-// A fake clientset does not see the contexts of calls, so one that has ended stops no write. Its watches do
+// A fake clientset does not see the contexts of calls, so a context that has ended stops no write. Its watches do
 // not list anew.
 func (c *Cluster) Attach(fake *clienttesting.Fake, p *handlertest.Process) {
 	logErrorsOnce()
@@ -46,7 +46,7 @@ func (c *Cluster) Attach(fake *clienttesting.Fake, p *handlertest.Process) {
 	}
 	fake.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		// Invokes holds this lock, which serves its own list of actions, while it calls this function. Nobody
-		// must wait for a lock while virtual time passes, and other calls go on meanwhile.
+		// must wait for a lock while virtual time passes, and other calls continue.
 		action = action.DeepCopy() // What the controller has in hand does not change.
 		fake.Unlock()
 		defer fake.Lock()
@@ -76,7 +76,7 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		return o, k.Get(ctx, types.NamespacedName{Namespace: a.GetNamespace(), Name: a.Name}, o)
 	case clienttesting.ListActionImpl:
 		return k.listFor(ctx, kind, a)
-	case clienttesting.UpdateActionImpl: // Before creates: it is one, too.
+	case clienttesting.UpdateActionImpl:
 		o = a.Object.(client.Object)
 		h := k.how("updates", a.UpdateOptions.DryRun, a.UpdateOptions.FieldManager)
 		if h.status = status; status {
@@ -126,13 +126,6 @@ func (k *kubeClient) listFor(ctx context.Context, kind schema.GroupVersionKind,
 	return list, k.List(ctx, list, &options)
 }
 
-// logged is a change of an object, for watches that begin later.
-type logged struct {
-	watch.Event
-	kind    schema.GroupVersionKind
-	version int
-}
-
 // watcher is a watch of a process, or of others.
 type watcher struct {
 	cluster   *Cluster
@@ -141,15 +134,6 @@ type watcher struct {
 	namespace string
 	labels    labels.Selector
 	result    chan watch.Event
-}
-
-// text names the change for the story.
-func (e logged) text(c *Cluster) string {
-	text := c.text(e.kind, e.Object.(client.Object))
-	if e.Type == watch.Deleted {
-		text = "the end of " + text
-	}
-	return text
 }
 
 // notifyWatches passes a change on to the watches. The caller locks.

@@ -87,14 +87,14 @@ func (c *Cluster) Create(o client.Object) {
 	}
 }
 
-// Delete deletes an object in the name of somebody else: if it has finalizers, it is only marked. It does
-// nothing if there is none.
+// Delete deletes an object in the name of somebody else: if it has finalizers, it is only marked. An object that
+// does not exist is left alone.
 func (c *Cluster) Delete(o client.Object) {
 	must(client.IgnoreNotFound(c.Others().Delete(background, o)))
 }
 
-// Change changes the object with the name and kind of o in the name of somebody else, its status included,
-// and does nothing if there is none.
+// Change changes the object with the name and kind of o in the name of somebody else, its status included. An
+// object that does not exist is left alone.
 func Change[T client.Object](c *Cluster, o T, change func(o T)) {
 	now := o.DeepCopyObject().(T)
 	if err := c.Others().Get(background, client.ObjectKeyFromObject(o), now); apierrors.IsNotFound(err) {
@@ -376,7 +376,8 @@ func (c *Cluster) touch(kind schema.GroupVersionKind, key types.NamespacedName) 
 	}
 }
 
-// put makes now the truth instead of old, one of which may be nil, and shows it to all caches.
+// put makes now the truth instead of old, and shows it to all caches. Old is nil for a new object, and now for a
+// deletion.
 func (c *Cluster) put(kind schema.GroupVersionKind, old, now client.Object) error {
 	if c.OnChange != nil {
 		if err := c.admit(old, now); err != nil {

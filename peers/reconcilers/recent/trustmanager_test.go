@@ -35,7 +35,7 @@ func (withRecorder) GetEventRecorder(string) recorder.EventRecorder { return new
 
 var team = map[string]string{"team": "x"}
 
-// bundles is a scenario of a Bundle for two namespaces, those of a team, one of which leaves the team.
+// bundles is a scenario of a Bundle for the two namespaces of a team. One leaves the team.
 func bundles(s *kubetest.Scenario) {
 	cluster := kubetest.NewCluster(s, trustKinds)
 	a := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: team}}

@@ -1,0 +1,123 @@
+package kubetest
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// processCache is the cache of a process, as the sources of controller-runtime use it.
+type processCache struct {
+	client.Reader
+	cache.Informers // nil: other methods panic
+	manager         *Manager
+}
+
+func (p processCache) IndexField(ctx context.Context, o client.Object, field string, values client.IndexerFunc) error {
+	return p.manager.IndexField(ctx, o, field, values)
+}
+
+func (p processCache) GetInformer(_ context.Context, o client.Object, _ ...cache.InformerGetOption) (cache.Informer,
+	error) {
+	kind, err := p.manager.GetClient().GroupVersionKindFor(o)
+	return informer{manager: p.manager, kind: kind, like: o}, err
+}
+
+func (p processCache) GetInformerForKind(ctx context.Context, kind schema.GroupVersionKind,
+	_ ...cache.InformerGetOption) (cache.Informer, error) {
+	o, err := p.manager.cluster.scheme.New(kind)
+	if err != nil {
+		return nil, err
+	}
+	return informer{manager: p.manager, kind: kind, like: o.(client.Object)}, nil
+}
+
+func (p processCache) WaitForCacheSync(context.Context) bool { return true }
+
+func (p processCache) Start(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// informer shows the objects of a kind to handlers, as objects of the type of like.
+type informer struct {
+	cache.Informer // nil: other methods panic
+	manager        *Manager
+	kind           schema.GroupVersionKind
+	like           client.Object
+}
+
+func (informer) HasSynced() bool { return true }
+func (informer) IsStopped() bool { return false }
+
+// AddEventHandler shows the objects that the cache has now, and later what changes.
+func (i informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration,
+	error) {
+	m := i.manager
+	w := &watchOfKind{informer: i, handler: h}
+	m.cluster.mu.Lock()
+	m.watches = append(m.watches, w)
+	listed := sorted(m.cache[i.kind])
+	m.cluster.mu.Unlock()
+	for _, o := range listed {
+		h.OnAdd(w.typed(o), true)
+	}
+	return w, nil
+}
+
+func (i informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler,
+	_ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandler(h)
+}
+
+// watchOfKind is a handler with its informer.
+type watchOfKind struct {
+	toolscache.ResourceEventHandlerRegistration // nil: other methods panic
+	informer
+	handler toolscache.ResourceEventHandler
+}
+
+func (*watchOfKind) HasSynced() bool { return true }
+
+// typed returns a copy of o of the type that the informer has, as an answer of the API server.
+func (w *watchOfKind) typed(o client.Object) client.Object {
+	into := reflect.New(reflect.TypeOf(w.like).Elem()).Interface().(client.Object)
+	if err := w.manager.cluster.answer(into, o, w.kind, false); err != nil {
+		panic(fmt.Sprintf("kubetest: %v", err))
+	}
+	return into
+}
+
+// change is what the cache of a process shows: old is nil for a new object, and now for a deletion.
+type change struct {
+	kind     schema.GroupVersionKind
+	old, now client.Object
+}
+
+// changed shows changes to the handlers, and adds the requests that they make.
+func (m *Manager) changed(changes []change) {
+	m.cluster.mu.Lock()
+	watches := slices.Clone(m.watches)
+	m.cluster.mu.Unlock()
+	m.requests.collect()
+	for _, ch := range changes {
+		for _, w := range watches {
+			switch {
+			case w.kind != ch.kind:
+			case ch.old == nil:
+				w.handler.OnAdd(w.typed(ch.now), false)
+			case ch.now == nil:
+				w.handler.OnDelete(w.typed(ch.old))
+			default:
+				w.handler.OnUpdate(w.typed(ch.old), w.typed(ch.now))
+			}
+		}
+	}
+	m.requests.flush()
+}
