@@ -104,6 +104,33 @@ func TestAcceptUndisturbed(t *testing.T) {
 	wantReport(t, log, `runs had a failure that is accepted: "the note is not translated" (it will be)`)
 }
 
+// Undisturbed, a cache shows a write before a call that begins at the same moment, whether the key or the world has
+// the name that comes first.
+func TestCacheShowsFirst(t *testing.T) {
+	t.Setenv("HANDLERTEST", "slow:none#1=3ms")
+	for _, key := range []string{"a", "z"} {
+		handlertest.Converges(t, func(s scenario) {
+			apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
+			apps.Set(key, app{})
+			s.Start = func(p process) handler {
+				pods, calls := pods.Client(p), 0
+				return func(ctx context.Context, key string) error {
+					calls++
+					if _, exists := pods.Cached(key); exists || calls > 1 {
+						if !exists {
+							t.Errorf("%s: call %d does not see the pod", key, calls)
+						}
+						return nil
+					}
+					s.QueueOf(p).Add(key)
+					_, err := pods.Create(ctx, key, app{})
+					return err
+				}
+			}
+		})
+	}
+}
+
 // Goroutines that never end can be accepted, and the outcome still counts.
 func TestAcceptGoroutines(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "300")

@@ -19,9 +19,9 @@
 //
 // A [World] holds the truth. Handlers write to it through a [Client], and read from it or from the cache of
 // their process. The cache shows changes later, in their order, and adds keys to the queue when it does, as
-// an informer does. A [worker.Pool] runs the handler over a real queue, so the handler may return any answer
-// of package worker but Fatal, which fails the run. All of it is in a bubble of testing/synctest, where time
-// is virtual.
+// an informer does: undisturbed, a change is shown 1 ms after its write, and before what else happens at that
+// moment. A [worker.Pool] runs the handler over a real queue, so the handler may return any answer of package
+// worker but Fatal, which fails the run. All of it is in a bubble of testing/synctest, where time is virtual.
 //
 // [Converges] runs the scenario once undisturbed. That run must come to rest, and its outcome is what all
 // other runs must come to. In these
