@@ -87,8 +87,8 @@ func (c *Cluster) Create(o client.Object) {
 	}
 }
 
-// Delete deletes an object in the name of somebody else: if it has finalizers, it is only marked. An object that
-// does not exist is left alone.
+// Delete deletes an object in the name of somebody else: if it has finalizers, it is only marked. It does
+// nothing if the object does not exist.
 func (c *Cluster) Delete(o client.Object) {
 	must(client.IgnoreNotFound(c.Others().Delete(background, o)))
 }
@@ -376,8 +376,8 @@ func (c *Cluster) touch(kind schema.GroupVersionKind, key types.NamespacedName) 
 	}
 }
 
-// put makes now the truth instead of old, and shows it to all caches. Old is nil for a new object, and now for a
-// deletion.
+// put makes now the truth instead of old, and shows it to all caches. Old is nil for a new object, and now is
+// nil for a deletion.
 func (c *Cluster) put(kind schema.GroupVersionKind, old, now client.Object) error {
 	if c.OnChange != nil {
 		if err := c.admit(old, now); err != nil {
