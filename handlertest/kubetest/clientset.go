@@ -31,8 +31,8 @@ var logErrorsOnce = sync.OnceFunc(func() { utilruntime.ErrorHandlers = utilrunti
 // after each of its writes. With a nil process it is for others, whose calls take no time, and who may create
 // an object with its status.
 //
-// A fake clientset does not see the contexts of calls: a context that has ended stops no write. Its watches do
-// not list anew.
+// A fake clientset does not see the contexts of calls: a context that has ended stops no write. Its watches
+// do not list anew.
 func (c *Cluster) Attach(fake *clienttesting.Fake, p *handlertest.Process) {
 	logErrorsOnce()
 	k := &kubeClient{cluster: c}
