@@ -20,12 +20,12 @@ type RunningKey[T comparable] struct {
 	Stuck bool `json:"stuck"`
 	// Canceled reports that [Pool.Cancel] has ended the call's context.
 	Canceled bool `json:"canceled"`
-	// Stack is that of the handler's goroutine when it was found stuck, at most 8 KiB of it. OnStuck and
-	// [Pool.SnapshotKey] have it; in [Pool.Snapshot], which may list many keys, it is empty.
+	// Stack is that of the handler's goroutine when it was found stuck, at most 8 KiB of it. In [Pool.Snapshot]
+	// it is empty.
 	Stack string `json:"stack,omitempty"`
 }
 
-// Snapshot is what a pool does, for people: copies, read one after the other, Stats and Unanswered last.
+// Snapshot is what a pool does, for display: copies, read one after the other, Stats and Unanswered last.
 type Snapshot[T comparable] struct {
 	// Stats count all keys, also those that the lists leave out.
 	Stats Stats `json:"stats"`
@@ -39,12 +39,11 @@ type Snapshot[T comparable] struct {
 	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key
 	// leaves the list when this pool handles it and does not give it up again, and by Forget.
 	GivenUp []FailedKey[T] `json:"given_up"`
-	// Busiest are the keys with the most calls in the last ten minutes, as keys that come through their own
-	// writes: a hundred at most, the one with the most first. Numbers are off by 1 % of all calls at most, and
-	// exact if no minute had more than a hundred different keys.
+	// Busiest are the keys with the most calls in the last ten minutes: a hundred at most, the one with the most
+	// first. Numbers are off by 1 % of all calls at most, and exact if no minute had more than a hundred keys.
 	Busiest []BusyKey[T] `json:"busiest,omitempty"`
-	// Unanswered is the key of the oldest change in Stats.OldestUnanswered. It is nil if there is none, and
-	// if the queue cannot name it: with priorities or an order of its own it may have queued it behind others.
+	// Unanswered is the key of Stats.OldestUnanswered, or nil. A queue with priorities or an order of its own
+	// cannot name it if it has queued it behind others.
 	Unanswered *UnansweredKey[T] `json:"unanswered,omitempty"`
 }
 
@@ -58,13 +57,12 @@ type KeySnapshot[T comparable] struct {
 	// Failing is set if the last call has failed and the key is to come again, GivenUp if it was given up.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
-	// PanicStack is the stack of the last of its failed calls that panicked, at most 8 KiB, if that is one of
-	// the last 32 calls of the pool that did.
+	// PanicStack is the stack, at most 8 KiB, of its last call that panicked since it fails, if that is among the
+	// last 32 of the pool.
 	PanicStack string `json:"panic_stack,omitempty"`
 	// Causes are why the running call came.
 	Causes workqueue.Causes `json:"causes,omitzero"`
-	// AtOnce is how many calls in a row wanted the key again at once. After five the key is slowed down: see
-	// [Call.AtOnce].
+	// AtOnce is how many calls in a row wanted the key again at once: see [Call.AtOnce].
 	AtOnce int `json:"at_once,omitempty"`
 	// MaxAttempts is how often the key is tried before it is given up, or 0 without a limit.
 	MaxAttempts int `json:"max_attempts,omitempty"`
@@ -82,7 +80,7 @@ func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// SnapshotKey returns what the pool knows of one key, after asking the queue. It looks through the workers.
+// SnapshotKey returns what the pool knows of one key, after asking the queue.
 func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t, key, key) }
 
 // What follows is written once for T and for the keys of an [Inspector], which are of type any: show returns
