@@ -57,8 +57,8 @@ type KeySnapshot[T comparable] struct {
 	// Failing is set if the last call has failed and the key is to come again, GivenUp if it was given up.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
-	// PanicStack is the stack, at most 8 KiB, of its last call that panicked since it fails, if that is among the
-	// last 32 of the pool.
+	// PanicStack is the stack, at most 8 KiB, of its last call that panicked since it fails, if that is among
+	// the last 32 of the pool.
 	PanicStack string `json:"panic_stack,omitempty"`
 	// Causes are why the running call came.
 	Causes workqueue.Causes `json:"causes,omitzero"`
