@@ -53,8 +53,8 @@
 // and help, beside those of controllers on the default queue. The manager serves them without any
 // configuration. With [WrapReconciler] there is also how long it takes from the first add of a request to the
 // first reconciliation that succeeds: workqueue_pool_change_duration_seconds, and
-// workqueue_pool_oldest_change_age_seconds for what has not succeeded yet; workqueue_pool_held_keys,
-// workqueue_pool_held_to_limit_total and workqueue_pool_hold_duration_seconds, of requests on hold;
+// workqueue_pool_oldest_change_age_seconds for what has not succeeded yet; workqueue_pool_keys_on_hold,
+// workqueue_pool_holds_to_limit_total and workqueue_pool_hold_duration_seconds, of requests on hold;
 // workqueue_pool_retry_delay_seconds; workqueue_pool_busiest_key_share; workqueue_pool_looping_keys, of
 // requests that interrupt themselves; and workqueue_pool_given_up_keys. Config.MetricsProvider replaces them;
 // a provider of workqueue.SetProvider does not.
@@ -265,7 +265,7 @@ func (d *droppedKeys[request]) take() []request {
 // Done says that the controller has finished with item, from Get. If the call of a [Reconciler] that has just
 // ended for it has put it on hold, it is done when that ends.
 func (q *Queue[request]) Done(item request) {
-	if call, held := q.calls.held.LoadAndDelete(item); held {
+	if call, held := q.calls.onHold.LoadAndDelete(item); held {
 		call.(*worker.Tracked[request]).Done(func() { q.Queue.Done(item) })
 		return
 	}

@@ -327,7 +327,7 @@ func changesServed(t *testing.T) series {
 		t.Fatal(err)
 	}
 	others := []string{
-		"workqueue_pool_given_up_keys", "workqueue_pool_held_keys", "workqueue_pool_held_to_limit_total",
+		"workqueue_pool_given_up_keys", "workqueue_pool_keys_on_hold", "workqueue_pool_holds_to_limit_total",
 		"workqueue_pool_looping_keys",
 		"workqueue_pool_oldest_change_age_seconds",
 	}

@@ -58,8 +58,8 @@ type Reconciler[request comparable] struct {
 type reconcilerState[request comparable] struct {
 	tracker atomic.Pointer[worker.Tracker[request]] // nil without a Reconciler
 	// interrupted has the requests whose failures the controller's next Forget must leave alone, retried those
-	// that Fail has added after their failure, and held the calls whose requests the controller's Done holds.
-	interrupted, retried, held sync.Map
+	// that Fail has added after their failure, and onHold the calls whose requests the controller's Done holds.
+	interrupted, retried, onHold sync.Map
 }
 
 // controller is what a Reconciler knows of its controller.
@@ -165,8 +165,8 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 func (c *controller[request]) changes() worker.Stats {
 	s := c.tracker.Stats()
 	return worker.Stats{
-		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held,
-		HeldToLimit: s.HeldToLimit, HoldDurations: s.HoldDurations, RetryDelays: s.RetryDelays,
+		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, OnHold: s.OnHold,
+		HoldsToLimit: s.HoldsToLimit, HoldDurations: s.HoldDurations, RetryDelays: s.RetryDelays,
 		BusiestShare: s.BusiestShare, Ended: s.Ended,
 		Queue: s.Queue, LongestRunning: s.LongestRunning, UnfinishedWork: s.UnfinishedWork,
 		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys, Failing: s.Failing, GivenUpUnlisted: s.GivenUpUnlisted,
@@ -243,8 +243,8 @@ func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Track
 func (c *controller[request]) end(entry *worker.Tracked[request], req request,
 	err error) worker.Result[request] {
 	end := entry.End(err)
-	if entry.Held() {
-		c.queue.calls.held.Store(req, entry)
+	if entry.HasHold() {
+		c.queue.calls.onHold.Store(req, entry)
 	}
 	return end
 }

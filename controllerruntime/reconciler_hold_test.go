@@ -61,11 +61,11 @@ func TestHoldInManager(t *testing.T) {
 			s.add("a")
 			s.create(false, "b")
 			s.want("a@0s", "a@1s", "b@5s")
-			if st := p.pool.Stats(); st.Held != 1 || st.Holds != 1 || st.Failed != 1 || st.Busy != 0 ||
+			if st := p.pool.Stats(); st.OnHold != 1 || st.Holds != 1 || st.Failed != 1 || st.Busy != 0 ||
 				s.queue.NumRequeues(requestA) != 0 {
 				t.Errorf("%+v, %d requeues", st, s.queue.NumRequeues(requestA))
 			}
-			if held := p.pool.Snapshot(9).Held; len(held) != 1 || held[0].Key != requestA ||
+			if held := p.pool.Snapshot(9).OnHold; len(held) != 1 || held[0].Key != requestA ||
 				held[0].Reason != "it is ready" {
 				t.Errorf("%+v", held)
 			}
@@ -74,11 +74,11 @@ func TestHoldInManager(t *testing.T) {
 			s.want("a@10s")
 			time.Sleep(time.Minute)
 			s.want("a@20s") // The limit. Then it is held forever.
-			if st := p.pool.Stats(); st.Held != 1 || st.HeldToLimit != 1 || s.queue.NumRequeues(requestA) != 0 {
+			if st := p.pool.Stats(); st.OnHold != 1 || st.HoldsToLimit != 1 || s.queue.NumRequeues(requestA) != 0 {
 				t.Errorf("%+v, %d requeues", st, s.queue.NumRequeues(requestA))
 			}
 		})
-	if st := p.pool.Stats(); st.Held != 0 || !st.Ended {
+	if st := p.pool.Stats(); st.OnHold != 0 || !st.Ended {
 		t.Errorf("%+v", st)
 	}
 }

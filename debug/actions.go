@@ -104,8 +104,8 @@ func (a actionSet) forKey(k keyReport) actionSet {
 	inQueue := k.State != stateGivenUp && k.State != stateFailing
 	can := map[string]bool{
 		"retry": true, "remove": inQueue, "forget": !inQueue || k.Error != "" || k.Requeues > 0,
-		"cancel":  k.State == stateProcessing && k.Held == nil,
-		"release": k.Held != nil, "pause_group": k.GroupToPause != "",
+		"cancel":  k.State == stateProcessing && k.OnHold == nil,
+		"release": k.OnHold != nil, "pause_group": k.GroupToPause != "",
 	}
 	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
 }
@@ -343,7 +343,7 @@ func (r *reading) retryText(key any, before string) string {
 		text = name + " was queued already: "
 	}
 	switch {
-	case r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).Held != nil }):
+	case r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).OnHold != nil }):
 		text += "it is on hold, and comes when the hold ends."
 	case now.State == workqueue.KeyProcessing:
 		text += "a worker has it, and Done queues it again."

@@ -40,7 +40,7 @@ type source struct {
 var (
 	queued  = source{"a area", "queued", func(p point) float64 { return p.Queued }, false}
 	inWork  = source{"b", "in work", func(p point) float64 { return p.InWork }, false}
-	onHold  = source{"d", "on hold", func(p point) float64 { return p.Held }, false}
+	onHold  = source{"d", "on hold", func(p point) float64 { return p.OnHold }, false}
 	waiting = source{"c", "waiting", func(p point) float64 { return p.Waiting }, false}
 	adds    = source{"a area", "adds", func(p point) float64 { return p.Adds }, false}
 	dones   = source{"b", "dones", func(p point) float64 { return p.Dones }, false}

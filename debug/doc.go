@@ -20,7 +20,7 @@
 //	?key=…                    the keys with that text, in all queues
 //	?queue=ID&keys=…          one queue, and of each state up to that many keys (25, at most 250)
 //	?queue=ID&error=…         the same, with the failing and given-up keys whose errors contain that text
-//	?queue=ID&state=…&page=…  all its keys that are processing, held, queued, waiting, failing or given_up
+//	?queue=ID&state=…&page=…  all its keys that are processing, on_hold, queued, waiting, failing or given_up
 //	?queue=ID&key=…           the same, and what is known of the key with that text
 //	?queue=ID&key=…&id=…      one key. All keys link there; id distinguishes those whose texts look alike.
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below

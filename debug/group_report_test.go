@@ -27,7 +27,7 @@ func TestGroupAtItsLimit(t *testing.T) {
 		q.Add("second")
 		synctest.Wait()
 		wantBody(t, get(h, "?queue=q"), "acme", "at limit: 1 of 1")
-		wantBody(t, get(h, "?queue=q&format=json"), `"held":[{"key":"first"`, `"group":"acme"`,
+		wantBody(t, get(h, "?queue=q&format=json"), `"on_hold":[{"key":"first"`, `"group":"acme"`,
 			`"groups":[{"group":"acme"`, `"keys":2,"held":1,"limit":1}`)
 	})
 }

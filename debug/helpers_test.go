@@ -99,8 +99,8 @@ func keysIn(s worker.Snapshot[any], state worker.KeyState) iter.Seq[worker.KeySn
 			keys = append(keys, worker.KeySnapshot[any]{Key: k.Key, Running: &k})
 		}
 	case worker.KeyOnHold:
-		for _, k := range s.Held {
-			keys = append(keys, worker.KeySnapshot[any]{Key: k.Key, Held: &k})
+		for _, k := range s.OnHold {
+			keys = append(keys, worker.KeySnapshot[any]{Key: k.Key, OnHold: &k})
 		}
 	case worker.KeyFailing:
 		for _, k := range s.Failing {
@@ -222,7 +222,7 @@ type (
 		Error                             string
 		Queue                             listed
 		Running, Queued, Waiting, Failing []key
-		Held                              []key
+		OnHold                            []key
 		GivenUp                           []key `json:"given_up"`
 		Matching                          struct{ Failing int }
 		Groups                            []struct {

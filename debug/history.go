@@ -37,10 +37,10 @@ type measure struct {
 }
 
 type sample struct {
-	at                            time.Time
-	adds, dones, errors, retries  uint64
-	queued, inWork, held, waiting int
-	latency, work                 total
+	at                              time.Time
+	adds, dones, errors, retries    uint64
+	queued, inWork, onHold, waiting int
+	latency, work                   total
 }
 
 // times are histograms of how long keys were in the line, in work and on hold, and how long their changes
@@ -68,7 +68,7 @@ func (r *reading) measure() (m measure) {
 	m.times = times{r.at, s.Latency, s.WorkDuration, w.HoldDurations, w.Changes}
 	m.sample = sample{
 		at: r.at, adds: s.Adds, retries: s.Retries, errors: w.Failed, queued: s.Queued, inWork: r.inWork(),
-		held: s.OnHold, waiting: s.Waiting, latency: totalOf(m.times.latency), work: totalOf(m.times.work),
+		onHold: s.OnHold, waiting: s.Waiting, latency: totalOf(m.times.latency), work: totalOf(m.times.work),
 	}
 	if s.WorkDuration != nil {
 		m.dones = s.WorkDuration.Count()
@@ -82,8 +82,8 @@ func (r *reading) measure() (m measure) {
 // point is what there was at a time, and what had happened since the point before, per second. The means are
 // seconds, 0 if no key was taken or done.
 type point struct {
-	at                            time.Time
-	Queued, InWork, Held, Waiting float64
+	at                              time.Time
+	Queued, InWork, OnHold, Waiting float64
 	rates
 	Latency, Work float64
 }
@@ -112,7 +112,7 @@ func pointBetween(a, b sample) point {
 		return max(0, now.sum-before.sum) / float64(now.count-before.count)
 	}
 	return point{
-		at: b.at, Queued: float64(b.queued), InWork: float64(b.inWork), Held: float64(b.held),
+		at: b.at, Queued: float64(b.queued), InWork: float64(b.inWork), OnHold: float64(b.onHold),
 		Waiting: float64(b.waiting), Latency: mean(a.latency, b.latency), Work: mean(a.work, b.work),
 		rates: rates{perSecond(a.adds, b.adds), perSecond(a.dones, b.dones),
 			perSecond(a.errors, b.errors), perSecond(a.retries, b.retries)},

@@ -35,7 +35,7 @@ type keyReport struct {
 	Attempt     int         `json:"attempt,omitempty"`
 	MaxAttempts int         `json:"max_attempts,omitempty"`
 	AtOnce      int         `json:"at_once,omitempty"`
-	Held        *holdReport `json:"hold,omitempty"`
+	OnHold      *holdReport `json:"hold,omitempty"`
 	Stuck       bool        `json:"stuck,omitempty"`
 	Canceled    bool        `json:"canceled,omitempty"`
 	Stack       string      `json:"stack,omitempty"`
@@ -105,8 +105,8 @@ func (r *reading) report(k knownKey) keyReport {
 			report.Since = c.Started.UTC()
 		}
 	}
-	if h := p.Held; h != nil {
-		report.Held = &holdReport{Reason: short(h.Reason, maxKey), Since: h.Since.UTC(), Until: h.Until.UTC(),
+	if h := p.OnHold; h != nil {
+		report.OnHold = &holdReport{Reason: short(h.Reason, maxKey), Since: h.Since.UTC(), Until: h.Until.UTC(),
 			For: between(h.Since, now), UntilIn: between(now, h.Until)}
 	}
 	report.For, report.DueIn = between(report.Since, now), between(now, report.Due)

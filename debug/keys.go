@@ -18,7 +18,7 @@ const (
 	stateQueued     = string(workqueue.KeyQueued)
 	stateWaiting    = string(workqueue.KeyWaiting)
 	stateProcessing = string(workqueue.KeyProcessing)
-	stateHeld       = "held"     // on hold
+	stateOnHold     = "on_hold"  // on hold
 	stateFailing    = "failing"  // its last call has failed, and it is to be retried
 	stateGivenUp    = "given_up" // a pool or the queue itself does not try it any more
 	// allSets are all keys that fail or were given up.
@@ -101,7 +101,7 @@ func (k *knownKey) state() string {
 	switch {
 	case k.inQueue.State != "":
 		return string(k.inQueue.State)
-	case k.inPools.Running != nil || k.inPools.Held != nil:
+	case k.inPools.Running != nil || k.inPools.OnHold != nil:
 		return stateProcessing
 	case k.inPools.Failing != nil || k.inQueue.Requeues > 0:
 		return stateFailing
@@ -114,7 +114,7 @@ func (k *knownKey) state() string {
 // addPool adds what another pool says of the key.
 func (k *knownKey) addPool(s worker.KeySnapshot[any]) {
 	p := &k.inPools
-	p.Running, p.Held = cmp.Or(p.Running, s.Running), cmp.Or(p.Held, s.Held)
+	p.Running, p.OnHold = cmp.Or(p.Running, s.Running), cmp.Or(p.OnHold, s.OnHold)
 	p.Failing, p.GivenUp = cmp.Or(p.Failing, s.Failing), cmp.Or(p.GivenUp, s.GivenUp)
 	p.PanicStack = cmp.Or(p.PanicStack, s.PanicStack)
 	p.AtOnce, p.MaxAttempts = max(p.AtOnce, s.AtOnce), max(p.MaxAttempts, s.MaxAttempts)
@@ -164,7 +164,7 @@ func (r *reading) keysIn(state string) iter.Seq[knownKey] {
 			return once(running)
 		}
 		return once(running, r.withoutHolds(r.inQueue(state, r.snapshot.Processing)))
-	case stateHeld:
+	case stateOnHold:
 		return r.onHold()
 	case stateFailing:
 		return once(r.failingKeys())
@@ -278,13 +278,13 @@ func (r *reading) inPools(state worker.KeyState) iter.Seq[knownKey] {
 
 // onHold yields the keys on hold, the one whose hold began first at the front.
 func (r *reading) onHold() iter.Seq[knownKey] {
-	if r.workers.Held == 0 {
+	if r.workers.OnHold == 0 {
 		return func(func(knownKey) bool) {}
 	}
 	keys := slices.Collect(r.inPools(worker.KeyOnHold))
-	r.more = r.more || r.workers.Held > len(keys)
+	r.more = r.more || r.workers.OnHold > len(keys)
 	slices.SortStableFunc(keys, func(a, b knownKey) int {
-		return a.inPools.Held.Since.Compare(b.inPools.Held.Since)
+		return a.inPools.OnHold.Since.Compare(b.inPools.OnHold.Since)
 	})
 	return slices.Values(keys)
 }

@@ -20,7 +20,7 @@ type listPage struct {
 	Matching   int       `json:"matching"`
 	Queued     int       `json:"queued"`
 	InWork     int       `json:"in_work"`
-	Held       int       `json:"held,omitempty"`
+	OnHold     int       `json:"on_hold,omitempty"`
 	Waiting    int       `json:"waiting"`
 	Failing    int       `json:"failing"`
 	GivenUp    int       `json:"given_up"`
@@ -131,7 +131,7 @@ func (h *Handler) listPage(query url.Values) *listPage {
 		}
 		r.Queued += q.stats.Queued
 		r.InWork += q.inWork()
-		r.Held += q.stats.OnHold
+		r.OnHold += q.stats.OnHold
 		r.Waiting += q.stats.Waiting
 		if len(q.pools) == 0 || !counted[q.pools[0].pool] {
 			r.Failing += q.failing()

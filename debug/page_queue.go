@@ -46,7 +46,7 @@ type queuePage struct {
 // keyLists are the first keys of a queue and of its pools in each state.
 type keyLists struct {
 	Running []keyReport `json:"running"`
-	Held    []keyReport `json:"held,omitempty"`
+	OnHold  []keyReport `json:"on_hold,omitempty"`
 	Queued  []keyReport `json:"queued"`
 	Waiting []keyReport `json:"waiting"`
 	Failing []keyReport `json:"failing"`
@@ -165,7 +165,7 @@ var sections = []section{
 		Title: "Running", Hint: "held by workers, longest first", Empty: "No worker holds a key.",
 	},
 	{
-		Kind: "held", State: stateHeld, of: func(l *keyLists) *[]keyReport { return &l.Held },
+		Kind: "on_hold", State: stateOnHold, of: func(l *keyLists) *[]keyReport { return &l.OnHold },
 		Title: "On hold", Hint: "wait to be released, or for their limit; the longest first",
 	},
 	{
@@ -229,7 +229,7 @@ func (r *queuePage) fill(s section, keys []keyReport) section {
 		if !hasPools && !r.Queue.Timed {
 			s.Hint = "held by workers, in no order"
 		}
-	case "held":
+	case "on_hold":
 		s.Total, s.Actions = max(r.Queue.OnHold, len(keys)), can.only("release")
 	case "queued":
 		s.Total, s.Actions = r.Queue.Queued, can.only("remove")

@@ -46,10 +46,10 @@ func TestKeysOnHold(t *testing.T) {
 		q.Add("busy")
 		time.Sleep(5 * time.Minute)
 		d := getJSON[detail](t, h, "?queue=q")
-		if len(d.Held) != 25 || len(d.Running) != 1 || d.Running[0].Key != "busy" {
-			t.Fatalf("%d held, running %+v", len(d.Held), d.Running)
+		if len(d.OnHold) != 25 || len(d.Running) != 1 || d.Running[0].Key != "busy" {
+			t.Fatalf("%d held, running %+v", len(d.OnHold), d.Running)
 		}
-		k := d.Held[0]
+		k := d.OnHold[0]
 		if k.Key != "held/00" || k.Hold.Reason != "the cache shows <held/00>" || k.Hold.For != 600 ||
 			k.Hold.UntilIn != 3000 {
 			t.Errorf("%+v", k)
@@ -69,17 +69,17 @@ func TestKeysOnHold(t *testing.T) {
 			t.Errorf("%d held, longest %v s, unfinished %v s", q.OnHold, q.LongestRunning, q.UnfinishedWork)
 		}
 		wantBody(t, get(h, "?queue=q"), `<dt>In work</dt><dd><a href="#running">1</a>`,
-			`<dt>On hold</dt><dd><a href="#held">30</a>`,
+			`<dt>On hold</dt><dd><a href="#on_hold">30</a>`,
 			`<span class="sign b">in work <b>1</b>`,
 			`<span class="sign d">on hold <b>30</b>`)
 		wantBody(t, get(h, ""), "<b>1</b> in work", "<b>30</b> on hold", "30 on hold</span></td>")
-		for state, want := range map[string]int{"held": 30, "processing": 1} {
+		for state, want := range map[string]int{"on_hold": 30, "processing": 1} {
 			if p := getJSON[keysPage](t, h, "?queue=q&state="+state); p.Total != want ||
 				len(p.Keys) != want || p.More {
 				t.Errorf("%s: %d of %d keys, more %t", state, len(p.Keys), p.Total, p.More)
 			}
 		}
-		wantBody(t, get(h, "?queue=q&state=held"), "On hold</h2>", "the cache shows &lt;held/29&gt;")
+		wantBody(t, get(h, "?queue=q&state=on_hold"), "On hold</h2>", "the cache shows &lt;held/29&gt;")
 		h.act(t, 200, "q", "release", "key", "held/01")
 		h.act(t, 404, "q", "release", "key", "busy")
 		h.act(t, 404, "q", "cancel", "key", "held/02")

@@ -112,7 +112,7 @@ func (r *reading) charts(t timeline) []chart {
 		third, rate = failed, r.minute.Errors
 	}
 	keys := []source{queued, inWork, waiting}
-	if slices.ContainsFunc(t.points, func(p point) bool { return p.Held > 0 }) {
+	if slices.ContainsFunc(t.points, func(p point) bool { return p.OnHold > 0 }) {
 		keys = append(keys, onHold)
 	}
 	all := []chart{

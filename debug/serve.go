@@ -104,7 +104,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		c := h.newCountReport(ctx, e, query)
 		return c.status, "", c
 	case query.Has("state") && sectionOf(query.Get("state")) < 0:
-		states := "The states of keys are processing, held, queued, waiting, failing and given_up."
+		states := "The states of keys are processing, on_hold, queued, waiting, failing and given_up."
 		return http.StatusBadRequest, "gone", nothing{"No such state", states}
 	case query.Has("state"):
 		return http.StatusOK, "keys", h.keysPage(ctx, e, query)

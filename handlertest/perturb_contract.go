@@ -57,8 +57,8 @@ func (q leasedQueue[K]) Lease(ctx context.Context, key K) (context.Context, cont
 	return q.lease(ctx, key, release)
 }
 
-// LeaseHeld is Lease for a key on hold. If the lease ended while the handler ran, so does the hold at once.
-func (q leasedQueue[K]) LeaseHeld(ctx context.Context, key K) (context.Context, context.CancelFunc) {
+// LeaseOnHold is Lease for a key on hold. If the lease ended while the handler ran, so does the hold at once.
+func (q leasedQueue[K]) LeaseOnHold(ctx context.Context, key K) (context.Context, context.CancelFunc) {
 	q.mu.Lock()
 	isLost := q.mu.stale[key] > 0
 	q.mu.Unlock()
@@ -69,7 +69,7 @@ func (q leasedQueue[K]) LeaseHeld(ctx context.Context, key K) (context.Context, 
 	}
 	release := func() {}
 	if q.below != nil {
-		ctx, release = q.below.LeaseHeld(ctx, key)
+		ctx, release = q.below.LeaseOnHold(ctx, key)
 	}
 	return q.lease(ctx, key, release)
 }

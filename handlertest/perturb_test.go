@@ -242,9 +242,9 @@ func TestPerturbHoldAfterTheLease(t *testing.T) {
 			time.Sleep(time.Minute)
 			if lost.Load() {
 				ended++
-				if calls.Load() == before || pool.Stats().Held > 0 {
+				if calls.Load() == before || pool.Stats().OnHold > 0 {
 					t.Errorf("seed %d: %d calls after an add, and %d keys on hold", seed, calls.Load()-before,
-						pool.Stats().Held)
+						pool.Stats().OnHold)
 				}
 			}
 			cancel()

@@ -25,9 +25,9 @@ var ErrLost = errors.New("leasing: the lease is lost")
 type Leaser[T comparable] interface {
 	mustEmbed(T)
 	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
-	// LeaseHeld is Lease for a key that is on hold: its handler has returned, and its Done comes later. The
+	// LeaseOnHold is Lease for a key that is on hold: its handler has returned, and its Done comes later. The
 	// context also ends when the queue wants the key back.
-	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
+	LeaseOnHold(ctx context.Context, key T) (context.Context, context.CancelFunc)
 	// Facts returns what only this kind of queue knows of its part, for display.
 	Facts() []operate.Fact
 	// Below returns the queue that this one wraps, as in [operate.Operable], or nil.

@@ -83,7 +83,7 @@ const (
 	OldestQueued
 	DroppedKeys
 	UnmatchedDones
-	HeldQueueKeys
+	KeysOnHold
 	BlockedKeys
 	Paused
 	Outage
@@ -133,7 +133,7 @@ var Queue = []Metric[workqueue.Stats]{
 	UnmatchedDones: counter("workqueue_unmatched_dones_total",
 		"Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",
 		func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) }),
-	HeldQueueKeys: gauge("workqueue_held_keys",
+	KeysOnHold: gauge("workqueue_keys_on_hold",
 		"Number of keys that are on hold: workers have handled them, and the queue does not hand them out "+
 			"again yet.",
 		func(st *workqueue.Stats) float64 { return float64(st.OnHold) }).onlyIf(hasHolds),
@@ -222,8 +222,8 @@ const (
 	StartLimited
 	FailingKeys
 	LoopingKeys
-	HeldKeys
-	HeldToLimit
+	PoolKeysOnHold
+	HoldsToLimit
 	PoolGivenUpKeys
 	PoolChangeDuration
 	PoolOldestChange
@@ -276,11 +276,11 @@ var Pool = []Metric[worker.Stats]{
 		"Number of keys that wanted to come at once more than five times in a row: they were interrupted, or "+
 			"asked for it.",
 		func(st *worker.Stats) float64 { return float64(st.Looping) }).onlyIf(always),
-	HeldKeys: gauge("workqueue_pool_held_keys", "Number of keys that are on hold.",
-		func(st *worker.Stats) float64 { return float64(st.Held) }).onlyIf(always),
-	HeldToLimit: counter("workqueue_pool_held_to_limit_total",
+	PoolKeysOnHold: gauge("workqueue_pool_keys_on_hold", "Number of keys that are on hold.",
+		func(st *worker.Stats) float64 { return float64(st.OnHold) }).onlyIf(always),
+	HoldsToLimit: counter("workqueue_pool_holds_to_limit_total",
 		"Total number of holds that came to their limit, because nobody released the key.",
-		func(st *worker.Stats) float64 { return float64(st.HeldToLimit) }).onlyIf(always),
+		func(st *worker.Stats) float64 { return float64(st.HoldsToLimit) }).onlyIf(always),
 	PoolGivenUpKeys: gauge("workqueue_pool_given_up_keys",
 		"Number of keys that were given up and that the pool remembers.",
 		func(st *worker.Stats) float64 { return float64(st.GivenUpKeys) }).onlyIf(always),

@@ -20,7 +20,7 @@ func Pools() *Set[worker.Stats] {
 // its keys by now.
 func endPool(st *worker.Stats) bool {
 	if st.Ended {
-		st.Looping, st.Held, st.Failing, st.GivenUpKeys, st.OldestUnanswered = 0, 0, 0, 0, 0
+		st.Looping, st.OnHold, st.Failing, st.GivenUpKeys, st.OldestUnanswered = 0, 0, 0, 0, 0
 		st.Listed, st.ListedAt, st.ListTook = 0, time.Time{}, 0
 	}
 	return st.Ended

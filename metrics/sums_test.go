@@ -139,10 +139,10 @@ func TestPools(t *testing.T) {
 	}
 }
 
-func TestHeldKeys(t *testing.T) {
-	st := worker.Stats{Held: 3, HeldToLimit: 4}
-	st = st.Plus(worker.Stats{Held: 10, HeldToLimit: 20, Holds: 1})
-	if held, toLimit := Pool[HeldKeys].Value(&st), Pool[HeldToLimit].Value(&st); held != 13 || toLimit != 24 ||
+func TestKeysOnHold(t *testing.T) {
+	st := worker.Stats{OnHold: 3, HoldsToLimit: 4}
+	st = st.Plus(worker.Stats{OnHold: 10, HoldsToLimit: 20, Holds: 1})
+	if held, toLimit := Pool[PoolKeysOnHold].Value(&st), Pool[HoldsToLimit].Value(&st); held != 13 || toLimit != 24 ||
 		st.Holds != 1 {
 		t.Errorf("held %v, to the limit %v, %+v", held, toLimit, st)
 	}

@@ -184,14 +184,14 @@ func TestPool(t *testing.T) {
 			"workqueue.pool.stuck_workers{p}": 0, "workqueue.pool.start_limited{p}": 0,
 			"workqueue.pool.failing_keys{p}":  1,
 			"workqueue.pool.given_up_keys{p}": 0, "workqueue.pool.looping_keys{p}": 0,
-			"workqueue.pool.oldest_change_age{p}": 60, "workqueue.pool.held_keys{p}": 0,
+			"workqueue.pool.oldest_change_age{p}": 60, "workqueue.pool.keys_on_hold{p}": 0,
 		}
 		counted := map[string]float64{
 			"workqueue.pool.results{p success}": 1, "workqueue.pool.results{p retry}": 1,
 			"workqueue.pool.results{p requeue}": 0, "workqueue.pool.results{p interrupt}": 0,
 			"workqueue.pool.results{p give_up}": 0,
 			"workqueue.pool.errors{p}":          1, "workqueue.pool.give_ups{p}": 0, "workqueue.pool.panics{p}": 0,
-			"workqueue.pool.held_to_limit{p}":         0,
+			"workqueue.pool.holds_to_limit{p}":        0,
 			"workqueue.pool.timeouts{p}":              0,
 			"workqueue.pool.handle_duration{p} count": 2, "workqueue.pool.handle_duration{p} sum": 2,
 			"workqueue.pool.handle_duration{p} le 1":  2,

@@ -17,7 +17,7 @@
 //	workqueue_oldest_queued_key_age_seconds      gauge      how long the head of the line has been queued
 //	workqueue_dropped_keys_total                 counter    keys that a shutdown has dropped
 //	workqueue_unmatched_dones_total              counter    calls of Done for a key that no worker held
-//	workqueue_held_keys                          gauge      keys on hold, while pools have any (see below)
+//	workqueue_keys_on_hold                          gauge      keys on hold, while pools have any (see below)
 //
 // Queues with priorities, like those of package priorityqueue, have three more. The last one has the label
 // priority, with a value for each of up to 25 priorities, and one for all "other".
@@ -58,8 +58,8 @@
 //	workqueue_pool_failing_keys                  gauge      keys of the queue that will be tried again
 //	workqueue_pool_looping_keys                  gauge      keys that wanted to come at once more than
 //	                                                        five times in a row
-//	workqueue_pool_held_keys                     gauge      keys that are on hold
-//	workqueue_pool_held_to_limit_total           counter    holds that came to their limit
+//	workqueue_pool_keys_on_hold                     gauge      keys that are on hold
+//	workqueue_pool_holds_to_limit_total           counter    holds that came to their limit
 //	workqueue_pool_given_up_keys                 gauge      keys that were given up and that the pool remembers
 //	workqueue_pool_retry_delay_seconds           histogram  delays of failed keys, from the first failure on
 //	workqueue_pool_hold_duration_seconds         histogram  how long keys were on hold, from the first hold on

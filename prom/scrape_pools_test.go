@@ -58,8 +58,8 @@ workqueue_pool_failing_keys{name="q"} 2
 workqueue_pool_give_ups_total{name="q"} 1
 workqueue_pool_given_up_keys{name="q"} 1
 workqueue_pool_handle_duration_seconds_count{name="q"} 7
-workqueue_pool_held_keys{name="q"} 0
-workqueue_pool_held_to_limit_total{name="q"} 0
+workqueue_pool_keys_on_hold{name="q"} 0
+workqueue_pool_holds_to_limit_total{name="q"} 0
 workqueue_pool_living_workers{name="q"} 2
 workqueue_pool_looping_keys{name="q"} 1
 workqueue_pool_oldest_change_age_seconds{name="q"} 1.5
@@ -78,7 +78,7 @@ workqueue_pool_wanted_workers{name="q"} 2
 workqueue_pool_errors_total{name="q"} 3
 workqueue_pool_give_ups_total{name="q"} 1
 workqueue_pool_handle_duration_seconds_count{name="q"} 8
-workqueue_pool_held_to_limit_total{name="q"} 0
+workqueue_pool_holds_to_limit_total{name="q"} 0
 workqueue_pool_panics_total{name="q"} 1
 workqueue_pool_results_total{name="q",result="give_up"} 1
 workqueue_pool_results_total{name="q",result="interrupt"} 0
@@ -115,8 +115,8 @@ func TestChangesAlone(t *testing.T) {
 		worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Changes: changes} }})
 	const want = `workqueue_pool_change_duration_seconds_count{name="q"} 5
 workqueue_pool_given_up_keys{name="q"} 0
-workqueue_pool_held_keys{name="q"} 0
-workqueue_pool_held_to_limit_total{name="q"} 0
+workqueue_pool_keys_on_hold{name="q"} 0
+workqueue_pool_holds_to_limit_total{name="q"} 0
 workqueue_pool_looping_keys{name="q"} 0
 workqueue_pool_oldest_change_age_seconds{name="q"} 0
 `
@@ -170,8 +170,8 @@ controller_runtime_terminal_reconcile_errors_total{controller="q"} 1
 workqueue_pool_change_duration_seconds_count{controller="q",name="q"} 3
 workqueue_pool_failing_keys{controller="q",name="q"} 2
 workqueue_pool_given_up_keys{controller="q",name="q"} 1
-workqueue_pool_held_keys{controller="q",name="q"} 0
-workqueue_pool_held_to_limit_total{controller="q",name="q"} 0
+workqueue_pool_keys_on_hold{controller="q",name="q"} 0
+workqueue_pool_holds_to_limit_total{controller="q",name="q"} 0
 workqueue_pool_living_workers{controller="q",name="q"} 2
 workqueue_pool_looping_keys{controller="q",name="q"} 1
 workqueue_pool_oldest_change_age_seconds{controller="q",name="q"} 1.5
@@ -235,10 +235,10 @@ func TestKeysOnHold(t *testing.T) {
 	b := newBench(prom.Options{})
 	st := workqueue.Stats{Processing: 4, OnHold: 3}
 	b.provider.WatchQueue("q", func() workqueue.Stats { return st })
-	wantLines(t, text(t, b), `workqueue_held_keys{name="q"} 3`)
+	wantLines(t, text(t, b), `workqueue_keys_on_hold{name="q"} 3`)
 	st.OnHold = 0
-	if strings.Contains(text(t, b), `workqueue_held_keys`) {
-		t.Error("workqueue_held_keys without keys on hold")
+	if strings.Contains(text(t, b), `workqueue_keys_on_hold`) {
+		t.Error("workqueue_keys_on_hold without keys on hold")
 	}
 }
 

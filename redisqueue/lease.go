@@ -80,8 +80,8 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 	return leased, func() { cancel(context.Canceled) }
 }
 
-// LeaseHeld is Lease: this queue never wants a key on hold back.
-func (q *Queue[T]) LeaseHeld(ctx context.Context, item T) (context.Context, context.CancelFunc) {
+// LeaseOnHold is Lease: this queue never wants a key on hold back.
+func (q *Queue[T]) LeaseOnHold(ctx context.Context, item T) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, item)
 }
 

@@ -51,7 +51,7 @@ func TestHold(t *testing.T) {
 		t.Errorf("%q came", key)
 	}
 	time.Sleep(6 * time.Second) // More than a lease.
-	if st := pool.Stats(); st.Held != 1 || len(first)+len(others) != 0 {
+	if st := pool.Stats(); st.OnHold != 1 || len(first)+len(others) != 0 {
 		t.Errorf("%d and %d further calls, %+v", len(first), len(others), st)
 	}
 	end()
@@ -72,7 +72,7 @@ func TestHoldOfDeadReplica(t *testing.T) {
 	first, _, pool := holding(t, a, true)
 	<-first
 	eventually(t, 10*time.Second, func() error {
-		if st := pool.Stats(); st.Held != 1 {
+		if st := pool.Stats(); st.OnHold != 1 {
 			return fmt.Errorf("%+v", st)
 		}
 		return nil
@@ -83,7 +83,7 @@ func TestHoldOfDeadReplica(t *testing.T) {
 		t.Errorf("%q came", key)
 	}
 	eventually(t, 10*time.Second, func() error {
-		if st := pool.Stats(); st.Held != 0 || st.HeldToLimit != 0 {
+		if st := pool.Stats(); st.OnHold != 0 || st.HoldsToLimit != 0 {
 			return fmt.Errorf("%+v", st)
 		}
 		return nil

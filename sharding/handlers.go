@@ -159,9 +159,9 @@ func (m *Member) holdingOf(slot int) *holding {
 	return h
 }
 
-// LeaseHeld is that of [leasing.Leaser]: its context also ends when the slot is to move. So keys on hold do
+// LeaseOnHold is that of [leasing.Leaser]: its context also ends when the slot is to move. So keys on hold do
 // not delay a handover. It takes nothing from ctx, and the keys of a slot share one context.
-func (q *queue[T]) LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc) {
+func (q *queue[T]) LeaseOnHold(ctx context.Context, key T) (context.Context, context.CancelFunc) {
 	slot := q.slotOf(key)
 	if !q.running[slot].has(key) {
 		return ctx, noRelease

@@ -49,7 +49,7 @@ func TestHandoverReleasesKeysOnHold(t *testing.T) {
 				}
 				p, end := pool("a", a)
 				time.Sleep(time.Second)
-				if p.Stats().Held != 1 {
+				if p.Stats().OnHold != 1 {
 					t.Fatalf("%+v", p.Stats())
 				}
 				b := mustJoin(t, store, Config{Name: "b", Slots: 1})
@@ -57,7 +57,7 @@ func TestHandoverReleasesKeysOnHold(t *testing.T) {
 				go func() { _ = a.Leave(context.Background()) }()
 				time.Sleep(5 * time.Second)
 				wantHeld(t, 0, 1)(a, b)
-				if p.Stats().Held != 0 || p.Stats().HeldToLimit != 0 || later.Stats().Held != 1 {
+				if p.Stats().OnHold != 0 || p.Stats().HoldsToLimit != 0 || later.Stats().OnHold != 1 {
 					t.Errorf("a %+v, b %+v", p.Stats(), later.Stats())
 				}
 				end()
@@ -83,8 +83,8 @@ func TestLeaseHeld(t *testing.T) {
 		}
 		q.Add("key")
 		key, _ := q.Get()
-		held, _ := q.LeaseHeld(t.Context(), key)
-		if other, _ := q.LeaseHeld(t.Context(), "other"); other != t.Context() {
+		held, _ := q.LeaseOnHold(t.Context(), key)
+		if other, _ := q.LeaseOnHold(t.Context(), "other"); other != t.Context() {
 			t.Error("a key that nobody has got has a lease")
 		}
 		mustJoin(t, store, Config{Name: "b", Slots: 1})
@@ -94,7 +94,7 @@ func TestLeaseHeld(t *testing.T) {
 		}
 		go func() { _ = a.Leave(context.Background()) }()
 		time.Sleep(time.Second)
-		late, _ := q.LeaseHeld(t.Context(), key)
+		late, _ := q.LeaseOnHold(t.Context(), key)
 		if !errors.Is(context.Cause(held), ErrHandover) || !errors.Is(context.Cause(late), ErrHandover) {
 			t.Error(context.Cause(held), context.Cause(late))
 		}

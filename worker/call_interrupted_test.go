@@ -233,7 +233,7 @@ func (slowLeaseHeld) Lease(ctx context.Context, _ string) (context.Context, cont
 	return ctx, func() {}
 }
 
-func (q slowLeaseHeld) LeaseHeld(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
+func (q slowLeaseHeld) LeaseOnHold(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
 	q.meanwhile()
 	return ctx, func() { q.released.Add(1) }
 }

@@ -31,7 +31,7 @@ type leaseOf struct{}
 func (leasedQueue) Facts() []operate.Fact { return nil }
 func (leasedQueue) Below() any            { return nil }
 
-func (q leasedQueue) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+func (q leasedQueue) LeaseOnHold(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)
 }
 

@@ -44,7 +44,7 @@ type leased struct {
 func (leased) Facts() []operate.Fact { return nil }
 func (leased) Below() any            { return nil }
 
-func (q leased) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+func (q leased) LeaseOnHold(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)
 }
 

@@ -60,8 +60,8 @@ type holds[T comparable] struct {
 	none   bool          // by EndHolds: no key is put on hold any more
 }
 
-// HeldKey is a key that is on hold.
-type HeldKey[T comparable] struct {
+// OnHoldKey is a key that is on hold.
+type OnHoldKey[T comparable] struct {
 	Key T `json:"key"`
 	// Reason is what the key waits for.
 	Reason string `json:"reason"`
@@ -109,7 +109,7 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	t.queue.PutOnHold(h.key)       // Before begin: then Done may come at any time.
 	leased := context.Background() // Not the pool's: its end would wake a goroutine for each hold.
 	if t.leaser != nil {
-		leased, h.releaseLease = t.leaser.LeaseHeld(leased, h.key)
+		leased, h.releaseLease = t.leaser.LeaseOnHold(leased, h.key)
 	}
 	if !h.begin() {
 		h.callQueue()
@@ -244,7 +244,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 		h.endLocked(now)
 		due = append(due, h)
 		if !h.slow {
-			t.mu.counted.HeldToLimit++
+			t.mu.counted.HoldsToLimit++
 		}
 	}
 	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())
@@ -254,8 +254,8 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	}
 	for _, h := range due { // Afterwards: the logger may be slow.
 		if !h.slow {
-			t.log(context.Background(), slog.LevelWarn, "A key was held to its limit",
-				"key", h.key, "held", h.limit, "reason", h.reason)
+			t.log(context.Background(), slog.LevelWarn, "A key was on hold to its limit",
+				"key", h.key, "limit", h.limit, "reason", h.reason)
 		}
 	}
 	return until, ok
@@ -278,22 +278,22 @@ func (t *Tracker[T]) endVainHolds() {
 	}
 }
 
-// heldKeys returns up to limit of the keys that are held, the one whose hold began first at the front.
-func heldKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []HeldKey[K] {
-	all := []HeldKey[K]{}
+// keysOnHold returns up to limit of the keys on hold, the one whose hold began first at the front.
+func keysOnHold[T, K comparable](t *Tracker[T], limit int, show func(T) K) []OnHoldKey[K] {
+	all := []OnHoldKey[K]{}
 	for h := range t.eachHold() {
 		t.mu.Lock()
 		if h.phase == holdBegun {
-			all = append(all, newHeldKeyLocked(h, show(h.key)))
+			all = append(all, newOnHoldKeyLocked(h, show(h.key)))
 		}
 		t.mu.Unlock()
 	}
-	slices.SortStableFunc(all, func(a, b HeldKey[K]) int { return a.Since.Compare(b.Since) })
+	slices.SortStableFunc(all, func(a, b OnHoldKey[K]) int { return a.Since.Compare(b.Since) })
 	return all[:max(0, min(limit, len(all)))]
 }
 
-func newHeldKeyLocked[T, K comparable](h *hold[T], shown K) HeldKey[K] {
-	return HeldKey[K]{shown, h.reason, h.tracker.loop.Time(h.since), h.tracker.loop.Time(h.untilLocked())}
+func newOnHoldKeyLocked[T, K comparable](h *hold[T], shown K) OnHoldKey[K] {
+	return OnHoldKey[K]{shown, h.reason, h.tracker.loop.Time(h.since), h.tracker.loop.Time(h.untilLocked())}
 }
 
 // Release ends the hold of key, and reports whether there was one. It calls the queue's Done.

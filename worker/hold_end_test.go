@@ -29,10 +29,10 @@ func TestHoldToLimit(t *testing.T) {
 		r := run(t, p)
 		q.Add("a")
 		r.after(2 * time.Minute)
-		if st := p.Stats(); st.HeldToLimit != 1 || st.Held != 0 {
+		if st := p.Stats(); st.HoldsToLimit != 1 || st.OnHold != 0 {
 			t.Errorf("%+v", st)
 		}
-		if want := `level=WARN msg="A key was held to its limit" key=a held=1m0s reason="it is ready"`; !strings.Contains(logs.String(), want) {
+		if want := `level=WARN msg="A key was on hold to its limit" key=a limit=1m0s reason="it is ready"`; !strings.Contains(logs.String(), want) {
 			t.Errorf("logged:\n%s", logs)
 		}
 		r.endCleanly()
@@ -158,7 +158,7 @@ func TestHoldEndsWithLease(t *testing.T) {
 		r := run(t, p)
 		q.Add("a")
 		r.after(time.Minute)
-		if st := p.Stats(); st.HeldToLimit != 0 {
+		if st := p.Stats(); st.HoldsToLimit != 0 {
 			t.Errorf("%+v", st)
 		}
 		r.endCleanly()
@@ -177,7 +177,7 @@ type slowRelease struct {
 func (slowRelease) Facts() []operate.Fact { return nil }
 func (slowRelease) Below() any            { return nil }
 
-func (q slowRelease) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+func (q slowRelease) LeaseOnHold(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)
 }
 
@@ -264,8 +264,8 @@ func TestReleaseOfAKeyThatCannotBeHashed(t *testing.T) {
 	})
 }
 
-// heldCall makes a call for a, which arranges a hold, and calls Done.
-func heldCall(t *testing.T, b *worker.Tracker[string], limit time.Duration, done func()) {
+// callOnHold makes a call for a, which arranges a hold, and calls Done.
+func callOnHold(t *testing.T, b *worker.Tracker[string], limit time.Duration, done func()) {
 	c := b.Begin(t.Context(), "a")
 	worker.CallOf(c.Context()).Hold("it", limit)
 	c.End(nil)
@@ -278,14 +278,14 @@ func TestHoldDuringDoneOfTheLast(t *testing.T) {
 		b := worker.NewTracker(newQueue(), options{})
 		var first, second atomic.Int64 // when their Dones were called
 		begun := time.Now()
-		heldCall(t, b, time.Minute, func() {
+		callOnHold(t, b, time.Minute, func() {
 			first.Store(int64(time.Since(begun)))
-			heldCall(t, b, time.Minute, func() { second.Store(int64(time.Since(begun))) })
+			callOnHold(t, b, time.Minute, func() { second.Store(int64(time.Since(begun))) })
 		})
 		time.Sleep(time.Hour)
-		if first.Load() != int64(time.Minute) || second.Load() != int64(2*time.Minute) || b.Stats().Held != 0 {
+		if first.Load() != int64(time.Minute) || second.Load() != int64(2*time.Minute) || b.Stats().OnHold != 0 {
 			t.Errorf("Done after %v and %v, %d held", time.Duration(first.Load()), time.Duration(second.Load()),
-				b.Stats().Held)
+				b.Stats().OnHold)
 		}
 	})
 }
@@ -296,14 +296,14 @@ func TestHoldOfKeyThatIsOnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := worker.NewTracker(newQueue(), options{})
 		var first, second atomic.Bool
-		heldCall(t, b, time.Minute, func() { first.Store(true) })
-		heldCall(t, b, time.Hour, func() { second.Store(true) })
+		callOnHold(t, b, time.Minute, func() { first.Store(true) })
+		callOnHold(t, b, time.Hour, func() { second.Store(true) })
 		if first.Load() || !second.Load() {
 			t.Errorf("Done of the first call: %v, of the second: %v", first.Load(), second.Load())
 		}
 		time.Sleep(2 * time.Minute)
-		if !first.Load() || b.Stats().Held != 0 {
-			t.Errorf("Done of the first call: %v, %d held", first.Load(), b.Stats().Held)
+		if !first.Load() || b.Stats().OnHold != 0 {
+			t.Errorf("Done of the first call: %v, %d held", first.Load(), b.Stats().OnHold)
 		}
 	})
 }
@@ -314,7 +314,7 @@ func TestHoldAfterEndHolds(t *testing.T) {
 		b := worker.NewTracker(newQueue(), options{})
 		b.EndHolds()
 		done := false
-		heldCall(t, b, time.Minute, func() { done = true })
+		callOnHold(t, b, time.Minute, func() { done = true })
 		if st := b.Stats(); !done || st.Holds != 0 {
 			t.Errorf("done: %v, %d holds", done, st.Holds)
 		}
@@ -334,8 +334,8 @@ func TestHoldOfTrackerAfterTheShutdown(t *testing.T) {
 			q.ShutDown()
 			b := worker.NewTracker(q, options{})
 			done := false
-			heldCall(t, b, time.Minute, func() { done = true })
-			if held := b.Stats().Held == 1; held != again || done == again {
+			callOnHold(t, b, time.Minute, func() { done = true })
+			if held := b.Stats().OnHold == 1; held != again || done == again {
 				t.Errorf("added again: %v, held: %v, Done: %v", again, held, done)
 			}
 			b.EndHolds()

@@ -200,7 +200,7 @@ func TestHoldMemory(t *testing.T) {
 	go func() { result <- p.Run(ctx) }()
 	addNumbers(q, n)
 	goroutines := runtime.NumGoroutine()
-	testkit.Eventually(t, "all are held", func() bool { return p.Stats().Held == n })
+	testkit.Eventually(t, "all are held", func() bool { return p.Stats().OnHold == n })
 	if now := runtime.NumGoroutine(); now > goroutines+10 {
 		t.Errorf("%d goroutines more", now-goroutines)
 	}
@@ -209,7 +209,7 @@ func TestHoldMemory(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Error(err)
 	}
-	if st := p.Stats(); st.Held != 0 || p.Left().NotStarted == nil {
+	if st := p.Stats(); st.OnHold != 0 || p.Left().NotStarted == nil {
 		t.Errorf("%+v", st)
 	}
 	for len(releases) > 0 {

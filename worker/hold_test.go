@@ -148,7 +148,7 @@ func TestHold(t *testing.T) {
 		h.releaseAll()
 		synctest.Wait()
 		st := p.Stats()
-		if st.Holds != 1 || st.Held != 0 || st.HeldToLimit != 0 || st.Failed != 1 || st.Handled != 4 {
+		if st.Holds != 1 || st.OnHold != 0 || st.HoldsToLimit != 0 || st.Failed != 1 || st.Handled != 4 {
 			t.Errorf("%+v", st)
 		}
 		if strings.Contains(logs.String(), "limit") {
@@ -227,7 +227,7 @@ func TestHoldTwiceInACall(t *testing.T) {
 		r := run(t, p)
 		q.Add("a")
 		r.after(5 * time.Second)
-		equal(t, "held", p.Snapshot(10).Held, worker.HeldKey[string]{
+		equal(t, "held", p.Snapshot(10).OnHold, worker.OnHoldKey[string]{
 			Key: "a", Reason: "the cache shows one", Since: r.begun, Until: r.begun.Add(time.Hour),
 		})
 		q.Add("a")
@@ -238,7 +238,7 @@ func TestHoldTwiceInACall(t *testing.T) {
 		r.after(2 * time.Hour)
 		r.endCleanly()
 		equal(t, "calls", h.took(), "a 1 0s", "a 1 2m0s")
-		if st := p.Stats(); st.Holds != 1 || st.HeldToLimit != 0 {
+		if st := p.Stats(); st.Holds != 1 || st.HoldsToLimit != 0 {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -268,7 +268,7 @@ func TestHoldThatIsReleasedAtOnce(t *testing.T) {
 				q.Add("a")
 				r.after(time.Minute)
 				st := p.Stats()
-				if n := calls.Load(); n < 10 || n > 30 || st.Looping != 1 || st.HeldToLimit != 0 {
+				if n := calls.Load(); n < 10 || n > 30 || st.Looping != 1 || st.HoldsToLimit != 0 {
 					t.Errorf("%d calls, %+v", n, st)
 				}
 				if n := p.SnapshotKey("a").AtOnce; int64(n) != calls.Load() {
@@ -301,7 +301,7 @@ func TestCallHoldOfKeyThatIsNotAdded(t *testing.T) {
 }
 
 // What is said about keys on hold.
-func TestHeldKeys(t *testing.T) {
+func TestKeysOnHold(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			time.Sleep(time.Second)
@@ -311,28 +311,28 @@ func TestHeldKeys(t *testing.T) {
 		addAll(q, "a b c")
 		r.after(4 * time.Second)
 		at := func(n int) time.Time { return r.begun.Add(time.Duration(n) * time.Second) }
-		a := worker.HeldKey[string]{Key: "a", Reason: strings.Repeat("a", 200), Since: at(1), Until: at(61)}
-		b := worker.HeldKey[string]{Key: "b", Reason: strings.Repeat("b", 200), Since: at(2), Until: at(62)}
-		equal(t, "held", p.Snapshot(2).Held, a, b)
-		if k := p.SnapshotKey("b"); k.Held == nil || *k.Held != b {
-			t.Errorf("%+v", k.Held)
+		a := worker.OnHoldKey[string]{Key: "a", Reason: strings.Repeat("a", 200), Since: at(1), Until: at(61)}
+		b := worker.OnHoldKey[string]{Key: "b", Reason: strings.Repeat("b", 200), Since: at(2), Until: at(62)}
+		equal(t, "held", p.Snapshot(2).OnHold, a, b)
+		if k := p.SnapshotKey("b"); k.OnHold == nil || *k.OnHold != b {
+			t.Errorf("%+v", k.OnHold)
 		}
-		if k := p.SnapshotKey("d"); k.Held != nil {
-			t.Errorf("%+v", k.Held)
+		if k := p.SnapshotKey("d"); k.OnHold != nil {
+			t.Errorf("%+v", k.OnHold)
 		}
-		if k := p.Inspector().SnapshotKey("a").Held; k == nil || k.Key != any("a") || k.Reason != a.Reason {
+		if k := p.Inspector().SnapshotKey("a").OnHold; k == nil || k.Key != any("a") || k.Reason != a.Reason {
 			t.Errorf("%+v", k)
 		}
-		if held := p.Inspector().Snapshot(5).Held; len(held) != 3 || held[1].Key != any("b") {
+		if held := p.Inspector().Snapshot(5).OnHold; len(held) != 3 || held[1].Key != any("b") {
 			t.Errorf("%+v", held)
 		}
-		if st := p.Stats(); st.Held != 3 || st.Busy != 0 || st.Holds != 3 {
+		if st := p.Stats(); st.OnHold != 3 || st.Busy != 0 || st.Holds != 3 {
 			t.Errorf("%+v", st)
 		}
 		r.cancel()
 		r.after(5 * time.Second)
 		r.returnedLeaving("3 queued and not started: a, b, c")
-		if st := p.Stats(); st.Held != 0 || st.HeldToLimit != 0 {
+		if st := p.Stats(); st.OnHold != 0 || st.HoldsToLimit != 0 {
 			t.Errorf("%+v", st)
 		}
 	})

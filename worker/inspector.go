@@ -79,8 +79,8 @@ func (t *Tracker[T]) keysIn(state KeyState) iter.Seq[KeySnapshot[any]] {
 			return KeySnapshot[any]{Key: k.Key, Running: &k}
 		})
 	case KeyOnHold:
-		keys = converted(heldKeys(t, math.MaxInt, show), func(k HeldKey[any]) KeySnapshot[any] {
-			return KeySnapshot[any]{Key: k.Key, Held: &k}
+		keys = converted(keysOnHold(t, math.MaxInt, show), func(k OnHoldKey[any]) KeySnapshot[any] {
+			return KeySnapshot[any]{Key: k.Key, OnHold: &k}
 		})
 	case KeyFailing:
 		keys = converted(failingKeys(t, maxFailing, show), func(k FailedKey[any]) KeySnapshot[any] {

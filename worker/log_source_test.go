@@ -59,8 +59,8 @@ func TestStatsOfRunningCalls(t *testing.T) {
 		q.Add("b")
 		r.after(3 * time.Second)
 		s := pool.Stats()
-		if s.LongestRunning != 3*time.Second || s.UnfinishedWork != 5*time.Second || s.Held != 1 || s.Busy != 2 {
-			t.Errorf("longest %v, unfinished %v, %d held, %d busy", s.LongestRunning, s.UnfinishedWork, s.Held, s.Busy)
+		if s.LongestRunning != 3*time.Second || s.UnfinishedWork != 5*time.Second || s.OnHold != 1 || s.Busy != 2 {
+			t.Errorf("longest %v, unfinished %v, %d held, %d busy", s.LongestRunning, s.UnfinishedWork, s.OnHold, s.Busy)
 		}
 		if s.Name != "p" || s.Queue != "q" {
 			t.Errorf("pool %q of queue %q", s.Name, s.Queue)

@@ -316,7 +316,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		mustList := p.options.List != nil && !p.hasListed.Load() // before the queue is asked
 		q, s := p.queue.Stats(), p.readStats()
 		switch {
-		case q.Queued+q.Waiting+q.Processing+s.Held+s.Busy == 0 && !mustList:
+		case q.Queued+q.Waiting+q.Processing+s.OnHold+s.Busy == 0 && !mustList:
 			return nil
 		case s.Ended:
 			return errors.New("worker: Run has returned, and keys are left in the queue or have not been listed")

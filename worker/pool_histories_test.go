@@ -335,7 +335,7 @@ func (h *history) check(err error, left worker.Left[string], kept bool) {
 		h.Errorf("the queue: %+v", st)
 	}
 	st := h.pool.Stats()
-	if !st.Ended || st.Living+st.Busy+st.Held != 0 || !kept && st.Handled != h.calls {
+	if !st.Ended || st.Living+st.Busy+st.OnHold != 0 || !kept && st.Handled != h.calls {
 		h.Errorf("%d calls, the pool: %+v", h.calls, st)
 	}
 }

@@ -195,8 +195,8 @@ func TestOldestUnansweredIsNotOnHold(t *testing.T) {
 		q.Add("held")
 		r := run(t, p)
 		r.after(time.Minute)
-		if s := p.Stats(); s.OldestUnanswered != 0 || s.Held != 1 {
-			t.Errorf("on hold: %v, %d held", s.OldestUnanswered, s.Held)
+		if s := p.Stats(); s.OldestUnanswered != 0 || s.OnHold != 1 {
+			t.Errorf("on hold: %v, %d held", s.OldestUnanswered, s.OnHold)
 		}
 		q.Add("fails")
 		r.after(2 * time.Minute)

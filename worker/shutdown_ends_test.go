@@ -171,7 +171,7 @@ func TestGivenUpThenHeld(t *testing.T) {
 		r := run(t, p)
 		q.Add("a")
 		synctest.Wait()
-		if s := p.Snapshot(9); len(s.GivenUp) != 0 || len(s.Held) != 1 {
+		if s := p.Snapshot(9); len(s.GivenUp) != 0 || len(s.OnHold) != 1 {
 			t.Errorf("%+v", s)
 		}
 		_ = r.end()

@@ -31,8 +31,8 @@ type Snapshot[T comparable] struct {
 	Stats Stats `json:"stats"`
 	// Running are the keys that are being handled, the one that started first at the front.
 	Running []RunningKey[T] `json:"running"`
-	// Held are the keys that are on hold, the one whose hold began first at the front.
-	Held []HeldKey[T] `json:"held"`
+	// OnHold are the keys that are on hold, the one whose hold began first at the front.
+	OnHold []OnHoldKey[T] `json:"on_hold"`
 	// Failing are the keys of the queue whose last call has failed, also in other pools and processes: those
 	// that have failed most often first, 10,000 at most.
 	Failing []FailedKey[T] `json:"failing"`
@@ -52,8 +52,8 @@ type KeySnapshot[T comparable] struct {
 	Key T `json:"key"`
 	// Running is the running call, or nil.
 	Running *RunningKey[T] `json:"running,omitempty"`
-	// Held is set while the key is on hold.
-	Held *HeldKey[T] `json:"held,omitempty"`
+	// OnHold is set while the key is on hold.
+	OnHold *OnHoldKey[T] `json:"on_hold,omitempty"`
 	// Failing is set if the last call has failed and the key is to come again, GivenUp if it was given up.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
@@ -88,7 +88,7 @@ func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t,
 
 // snapshotOf is Snapshot with stacks.
 func snapshotOf[T, K comparable](t *Tracker[T], limit int, show func(T) K) Snapshot[K] {
-	s := Snapshot[K]{Running: runningKeys(t, limit, show), Held: heldKeys(t, limit, show),
+	s := Snapshot[K]{Running: runningKeys(t, limit, show), OnHold: keysOnHold(t, limit, show),
 		Failing: failingKeys(t, limit, show), GivenUp: lastGivenUp(t, limit, show)}
 	s.Busiest = busiestKeys(t, limit, show)
 	stats, oldest := t.stats()
@@ -165,8 +165,8 @@ func addKnownHere[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 		s.Running, s.AtOnce = &running, c.atOnce
 	}
 	if h := t.holdOfLocked(key); h != nil && h.phase == holdBegun {
-		held := newHeldKeyLocked(h, s.Key)
-		s.Held = &held
+		onHold := newOnHoldKeyLocked(h, s.Key)
+		s.OnHold = &onHold
 	}
 	if f := t.mu.givenUp.Find(key); f != nil && s.Failing == nil {
 		givenUp := as(*f, s.Key)

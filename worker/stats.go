@@ -51,11 +51,11 @@ type Stats struct {
 	// Looping is the number of keys that are slowed down: see [Call.AtOnce]. A key that others have handled or
 	// removed counts for ten minutes more.
 	Looping int `json:"looping"`
-	// Holds counts the holds that have begun, Held is the number of those that have not ended, and HeldToLimit
+	// Holds counts the holds that have begun, OnHold is the number of those that have not ended, and HoldsToLimit
 	// counts those that have come to their limit. See [Call.Hold].
-	Holds       uint64 `json:"holds"`
-	Held        int    `json:"held"`
-	HeldToLimit uint64 `json:"held_to_limit"`
+	Holds        uint64 `json:"holds"`
+	OnHold       int    `json:"on_hold"`
+	HoldsToLimit uint64 `json:"holds_to_limit"`
 	// GivenUp counts the calls that failed and whose key was not retried.
 	GivenUp uint64 `json:"given_up"`
 
@@ -120,8 +120,8 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Interrupted += t.Interrupted
 	s.Looping += t.Looping
 	s.Holds += t.Holds
-	s.Held += t.Held
-	s.HeldToLimit += t.HeldToLimit
+	s.OnHold += t.OnHold
+	s.HoldsToLimit += t.HoldsToLimit
 	s.GivenUp += t.GivenUp
 	s.Failing = max(s.Failing, t.Failing)
 	s.GivenUpKeys += t.GivenUpKeys
@@ -200,7 +200,7 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s.RetryDelays, s.HoldDurations = nonEmpty(&t.mu.retryDelays), nonEmpty(&t.mu.holdTimes)
 	s.BusiestShare = t.busiestShareLocked(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
-	s.Looping, s.Held = t.mu.records.numLooping, t.mu.holds.total
+	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.total
 	s.GivenUpKeys, s.GivenUpUnlisted = t.mu.givenUp.Len(), t.mu.givenUp.Left
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {

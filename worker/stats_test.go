@@ -150,7 +150,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 		q := newQueue()
 		p := worker.New(q, acts, options{Workers: 3})
 		empty, err := json.Marshal(p.Snapshot(10))
-		if err != nil || !strings.Contains(string(empty), `"running":[],"held":[],"failing":[],"given_up":[]`) {
+		if err != nil || !strings.Contains(string(empty), `"running":[],"on_hold":[],"failing":[],"given_up":[]`) {
 			t.Errorf("%s %v", empty, err)
 		}
 		addAll(q, "drops fails 1m")

@@ -134,17 +134,17 @@ func TestShown(t *testing.T) {
 				go func() { ended <- p.Run(ctx) }()
 				q.Add("key")
 				synctest.Wait()
-				held := p.Snapshot(1).Held
+				held := p.Snapshot(1).OnHold
 				if len(held) == 1 != c.held || c.held && held[0].Reason != "the cache shows ConfigMap ns/a" {
 					t.Errorf("held: %+v", held)
 				}
 				c.then(s)
 				synctest.Wait()
-				if st := p.Stats(); st.Held == 1 != c.toLimit {
+				if st := p.Stats(); st.OnHold == 1 != c.toLimit {
 					t.Errorf("after the event: %+v", st)
 				}
 				time.Sleep(time.Hour)
-				if st := p.Stats(); st.HeldToLimit == 1 != c.toLimit {
+				if st := p.Stats(); st.HoldsToLimit == 1 != c.toLimit {
 					t.Errorf("after the limit: %+v", st)
 				}
 				// What was never shown is forgotten with the next write.

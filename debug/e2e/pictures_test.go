@@ -150,13 +150,13 @@ func TestWhatIsWrongComesFirst(t *testing.T) {
 		if n := eval[int](b, `document.querySelectorAll("section .hint a[href*='state=']").length`); n < 4 {
 			t.Errorf("%s: %d numbers of sections are links", l.name, n)
 		}
-		held := eval[string](b, `document.querySelector("[aria-labelledby=held] .hint").innerText`)
+		held := eval[string](b, `document.querySelector("[aria-labelledby=on_hold] .hint").innerText`)
 		if !strings.HasPrefix(held, "25 of 50") {
 			t.Errorf("%s: on hold: %q", l.name, held)
 		}
 		// Normal holds are no trouble: keys on hold wait on one line each, and no time that is red is theirs.
 		if wraps := eval[bool](b,
-			`document.querySelector("[aria-labelledby=held] tbody th code").getClientRects().length > 1`); wraps {
+			`document.querySelector("[aria-labelledby=on_hold] tbody th code").getClientRects().length > 1`); wraps {
 			t.Errorf("%s: keys on hold wrap", l.name)
 		}
 	}
