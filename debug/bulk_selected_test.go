@@ -91,7 +91,7 @@ func TestSelectedKeys(t *testing.T) {
 		if len(canceled) != 2 || canceled["runs 1"] {
 			t.Errorf("canceled: %v", canceled)
 		}
-		act("held", "release", answered{Text: "Ended the holds of 2 keys.", Keys: 2}, "held 0", "held 1")
+		act("on_hold", "release", answered{Text: "Ended the holds of 2 keys.", Keys: 2}, "held 0", "held 1")
 		act("given_up", "forget", answered{Text: "Forgot the failures of 2 keys.", Keys: 2}, "bad 0", "bad 2")
 		if n := count(t, h, "given_up").Count; n != 1 {
 			t.Errorf("%d are given up", n)

@@ -222,7 +222,7 @@ type (
 		Error                             string
 		Queue                             listed
 		Running, Queued, Waiting, Failing []key
-		OnHold                            []key
+		OnHold                            []key `json:"on_hold"`
 		GivenUp                           []key `json:"given_up"`
 		Matching                          struct{ Failing int }
 		Groups                            []struct {

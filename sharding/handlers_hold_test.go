@@ -72,7 +72,7 @@ func TestHandoverReleasesKeysOnHold(t *testing.T) {
 
 // The context of keys on hold ends with their slot, also if it was asked for too late, and for no other
 // reason.
-func TestLeaseHeld(t *testing.T) {
+func TestLeaseOnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
 		a := mustJoin(t, store, Config{Name: "a", Slots: 1, HandoverTimeout: time.Hour})

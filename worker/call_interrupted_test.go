@@ -218,22 +218,22 @@ func TestDoneOfAHoldAfterTheLastAnswer(t *testing.T) {
 	})
 }
 
-// slowLeaseHeld is a queue with leases that calls meanwhile while it begins the lease of a key on hold.
-type slowLeaseHeld struct {
+// slowLeaseOnHold is a queue with leases that calls meanwhile while it begins the lease of a key on hold.
+type slowLeaseOnHold struct {
 	leasing.UnimplementedLeaser[string]
 	extended
 	meanwhile func()
 	released  *atomic.Int32
 }
 
-func (slowLeaseHeld) Facts() []operate.Fact { return nil }
-func (slowLeaseHeld) Below() any            { return nil }
+func (slowLeaseOnHold) Facts() []operate.Fact { return nil }
+func (slowLeaseOnHold) Below() any            { return nil }
 
-func (slowLeaseHeld) Lease(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
+func (slowLeaseOnHold) Lease(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }
 
-func (q slowLeaseHeld) LeaseOnHold(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
+func (q slowLeaseOnHold) LeaseOnHold(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
 	q.meanwhile()
 	return ctx, func() { q.released.Add(1) }
 }
@@ -242,7 +242,7 @@ func (q slowLeaseHeld) LeaseOnHold(ctx context.Context, _ string) (context.Conte
 func TestHoldThatEndsWhileItsLeaseBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var release func()
-		q := slowLeaseHeld{extended: newQueue(), meanwhile: func() { release() }, released: new(atomic.Int32)}
+		q := slowLeaseOnHold{extended: newQueue(), meanwhile: func() { release() }, released: new(atomic.Int32)}
 		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
 			release = worker.CallOf(ctx).Hold("it is ready", time.Hour)
 			return nil
