@@ -131,9 +131,9 @@ func (c Call) UntilAdded() context.Context {
 //	rollouts.Notify("web", release)
 //	return worker.RequeueAfter(0)
 //
-// A key on hold needs no goroutine and no timer of its own. release may be called from any goroutine, any number
-// of times and at any time. It calls the queue's Done. If Hold is called again, the hold lasts until each
-// release was called or the longest limit has passed, and shows the first reason, cut to 200 bytes. The
+// A key on hold needs no goroutine and no timer of its own. release may be called from any goroutine, any
+// number of times and at any time. It calls the queue's Done. If Hold is called again, the hold lasts until
+// each release was called or the longest limit has passed, and shows the first reason, cut to 200 bytes. The
 // package comment says what ends a hold early. Without a call, and after its end, Hold does nothing, and
 // release neither. Hold panics if limit is not positive.
 func (c Call) Hold(reason string, limit time.Duration) (release func()) {

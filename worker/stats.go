@@ -51,8 +51,8 @@ type Stats struct {
 	// Looping is the number of keys that are slowed down: see [Call.AtOnce]. A key that others have handled or
 	// removed counts for ten minutes more.
 	Looping int `json:"looping"`
-	// Holds counts the holds that have begun, OnHold is the number of those that have not ended, and HoldsToLimit
-	// counts those that have come to their limit. See [Call.Hold].
+	// Holds counts the holds that have begun, OnHold is the number of those that have not ended, and
+	// HoldsToLimit counts those that have come to their limit. See [Call.Hold].
 	Holds        uint64 `json:"holds"`
 	OnHold       int    `json:"on_hold"`
 	HoldsToLimit uint64 `json:"holds_to_limit"`
