@@ -12,7 +12,7 @@ var rules = []rule{
 		{"own_record.go", "if creates && d.Sequence > 1 {", "if false {"},
 	}},
 	{"a record is marked although it has changed", []change{
-		{"dead_members.go", "\t\t_, err = m.readMember(id)\n\t\treturn err\n", "\t\tif r, err = m.get(m.recordName(id)); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tr.Data = encode(d, d.unknown)\n\t\tif r, err = m.put(r); err != nil {\n\t\t\treturn err\n\t\t}\n"},
+		{"dead_members.go", "\t\t_, err = m.readMember(id)\n\t\treturn err\n", "\t\tif r, err = m.get(m.recordName(id)); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tr.Data = encode(d)\n\t\tif r, err = m.put(r); err != nil {\n\t\t\treturn err\n\t\t}\n"},
 	}},
 	{"handlers are not waited for", []change{
 		{"handover.go", "if m.state(i) == held || m.isBusy(i) {", "if m.state(i) == held {"},
