@@ -28,15 +28,12 @@ type Config struct {
 	// member takes no slots before it has them all. Empty means one queue of any name.
 	Queues []string
 
-	// Slots is the number of slots, at most 4,096. Zero means 256. A few slots for each replica are enough to
-	// divide keys evenly; more slots make each move smaller. To change it, stop all replicas, and give the
-	// group another name or delete its Leases.
+	// Slots is the number of slots, at most 4,096. Zero means 256. A few for each replica divide keys evenly. To
+	// change it, stop all replicas, and give the group another name or delete its Leases.
 	Slots int
-	// Lease is how long the others wait for a member that has died, and how long one goes on that cannot
-	// reach the server, less Margin. Zero means 15 seconds. A member writes to the server and reads from it
-	// three times in a lease. While members differ in it, as during a rollout, the longest counts wherever a
-	// member's own is not known. The group remembers the longest that it ever had, at most 24 hours: it is
-	// how long all slots rest after the table was lost.
+	// Lease is how long the others wait for a member that has died, and, less Margin, how long a member works
+	// that cannot reach the server. Zero means 15 seconds, and at most it is 24 hours. A member reads from the
+	// server and writes to it three times in a lease.
 	Lease time.Duration
 	// Margin is what makes up for clocks of different speed: keys are with one member at a time as long as
 	// the slowest clock advances by more than Lease-Margin while the fastest advances by Lease. Zero means a

@@ -45,14 +45,17 @@ type Queue[T comparable] interface {
 }
 
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner
-// must not be used by itself. The result is a [workqueue.ExtendedRateLimiting] whatever inner is, and a
-// [operate.Operable] if inner is one. Its facts on the debug page are who holds which slots.
+// must not be used by itself. The result is a [operate.Operable] if inner is one. Its facts on the debug page are
+// who holds which slots. Keys whose turn comes while their slot is to move stay queued in it, although inner has
+// handed them out: if the slot stays, the MinInterval of a priorityqueue counts from then.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue returns an error if member is nil, if config has no Keys, if T needs a
 // Hash and there is none, or if the queue's name is taken or not in Config.Queues, which may be empty for one
 // queue.
-func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) (Queue[T], error) {
+func NewQueue[T comparable](
+	inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T],
+) (Queue[T], error) {
 	q, err := newQueue(inner, member, config)
 	if err != nil {
 		return nil, err
@@ -98,7 +101,9 @@ type queue[T comparable] struct {
 	}
 }
 
-func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) (*queue[T], error) {
+func newQueue[T comparable](
+	inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T],
+) (*queue[T], error) {
 	switch {
 	case inner == nil:
 		return nil, errors.New("sharding: the queue below is nil")
@@ -112,9 +117,9 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 		return nil, err
 	}
 	q := &queue[T]{
-		ExtendedRateLimiting: foreignqueue.RateLimiting(inner), inner: inner, member: member, keys: config.Keys,
-		hasher: h, running: make([]running[T], len(member.slots)),
-		listPriority: config.ListPriority}
+		ExtendedRateLimiting: foreignqueue.RateLimiting(inner), inner: inner, member: member,
+		keys: config.Keys, listPriority: config.ListPriority,
+		hasher: h, running: make([]running[T], len(member.slots))}
 	q.name = cmp.Or(config.Name, q.Stats().Name)
 	q.add = func(key T, _ int) { q.ExtendedRateLimiting.Add(key) }
 	if o, ok := inner.(operate.Operable[T]); ok {
