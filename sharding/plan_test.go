@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 )
 
 // TestPlan checks random plans: shares differ by at most one, no plan has fewer moves, and the plan stays the
@@ -87,37 +86,5 @@ func checkPlan(t *testing.T, slots []tableSlot, takers map[string]bool, target [
 	}
 	if moves != needed {
 		t.Fatalf("%d slots move, and %d have to: %v to %v (%v)", moves, needed, slots, target, takers)
-	}
-}
-
-// TestPlanOfManyIsQuick: a hundred members, a tenth new and a tenth dead, and 4,096 slots.
-func TestPlanOfManyIsQuick(t *testing.T) {
-	slots, takers := largePlan()
-	best := time.Hour
-	for range 20 {
-		began := time.Now()
-		assign(slots, takers)
-		best = min(best, time.Since(began))
-	}
-	if best > 5*time.Millisecond {
-		t.Errorf("a plan takers %v", best)
-	}
-}
-
-func largePlan() (slots []tableSlot, takers map[string]bool) {
-	takers = make(map[string]bool)
-	for m := 10; m < 100; m++ {
-		takers[planMember(m)] = true
-	}
-	for s := range maxSlots {
-		slots = append(slots, tableSlot{holder: planMember(s % 90)})
-	}
-	return slots, takers
-}
-
-func BenchmarkPlan(b *testing.B) {
-	slots, takers := largePlan()
-	for b.Loop() {
-		assign(slots, takers)
 	}
 }
