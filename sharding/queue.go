@@ -45,9 +45,9 @@ type Queue[T comparable] interface {
 }
 
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner
-// must not be used by itself. The result is a [operate.Operable] if inner is one. Its facts on the debug page are
-// who holds which slots. Keys whose turn comes while their slot is to move stay queued in it, although inner has
-// handed them out: if the slot stays, the MinInterval of a priorityqueue counts from then.
+// must not be used by itself. The result is a [operate.Operable] if inner is one. Its facts on the debug page
+// are who holds which slots. Keys whose turn comes while their slot is to move stay queued in it, although
+// inner has handed them out: if the slot stays, the MinInterval of a priorityqueue counts from then.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue returns an error if member is nil, if config has no Keys, if T needs a
