@@ -13,8 +13,17 @@ func (q *Typed[T]) PutOnHold(key T) {
 	}
 	k.Value |= onHold
 	q.countOnHoldLocked(k, 1)
-	if q.observer != nil {
-		q.observer.Finished(s, q.observer.Now())
+	q.observeFinishedLocked(s)
+}
+
+// observeFinishedLocked counts the work on the key at s, unless that is counted already.
+func (q *Typed[T]) observeFinishedLocked(s keytable.Slot) {
+	if q.observer == nil {
+		return
+	}
+	q.observer.Finished(s, q.observer.Now())
+	if q.shuttingDown.Load() {
+		q.observer.RefreshLast()
 	}
 }
 

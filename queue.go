@@ -119,8 +119,8 @@ type Typed[T comparable] struct {
 		ready ring[keytable.Slot]
 		// notes are about the keys that are marked as noted. See causes.go.
 		notes notes.Notes[Causes]
-		// processing counts the held keys, again those of them that are dirty, onHold and againOnHold those of
-		// either that are on hold.
+		// processing counts the held keys, and again those of them that are dirty. onHold and againOnHold count
+		// how many of these are on hold.
 		processing, again, onHold, againOnHold int
 
 		// dropping: DropQueued was called, so nothing is queued any more.
@@ -366,12 +366,7 @@ func (q *Typed[T]) Done(item T) {
 	if q.mu.processing == 0 && q.mu.Draining() {
 		q.mu.idleSince = q.clock.Now()
 	}
-	if q.observer != nil {
-		q.observer.Finished(s, q.observer.Now())
-		if q.shuttingDown.Load() {
-			q.observer.RefreshLast()
-		}
-	}
+	q.observeFinishedLocked(s)
 	if k.Value&dirty == 0 {
 		q.deleteLocked(s, k)
 	}

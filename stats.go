@@ -61,7 +61,8 @@ type Stats struct {
 	Shared any
 }
 
-// PriorityDepths are the numbers of keys of each priority that are queued, or added again while held.
+// PriorityDepths are the numbers of keys of each priority that are queued, or were added again while a worker
+// holds them, but for keys on hold.
 type PriorityDepths struct {
 	// Depths are those of the priorities that the queue has met first, 25 at most, highest priority first.
 	Depths []PriorityDepth

@@ -216,7 +216,7 @@ func (q *Queue[request]) AddRateLimited(item request) {
 }
 
 // Len returns the number of keys that need processing, as in controller-runtime: also those that were added
-// again while a worker holds them.
+// again while a worker has them, but for keys on hold.
 func (q *Queue[request]) Len() int {
 	st := q.Stats()
 	return st.Queued + st.Again
@@ -265,7 +265,7 @@ func (d *droppedKeys[request]) take() []request {
 // Done says that the controller has finished with item, from Get. If the call of a [Reconciler] that has just
 // ended for it has put it on hold, it is done when that ends.
 func (q *Queue[request]) Done(item request) {
-	if call, held := q.calls.onHold.LoadAndDelete(item); held {
+	if call, isOnHold := q.calls.onHold.LoadAndDelete(item); isOnHold {
 		call.(*worker.Tracked[request]).Done(func() { q.Queue.Done(item) })
 		return
 	}

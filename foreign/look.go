@@ -89,7 +89,10 @@ func (q *wrapper[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := workqueue.Snapshot[T]{Stats: q.Stats(), FailingUnlisted: true}
 	for k := range q.SnapshotKeys() {
-		if len(s.Processing) < limit && !k.OnHold {
+		if len(s.Processing) == limit {
+			break
+		}
+		if !k.OnHold {
 			s.Processing = append(s.Processing, k)
 		}
 	}

@@ -31,7 +31,7 @@ func endQueue(st *workqueue.Stats) bool {
 	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
 		return false
 	}
-	st.ByPriority, st.Paused, st.OnHold, st.Blocked, st.OldestQueued = nil, false, 0, 0, 0
+	st.ByPriority, st.Paused, st.OnHold, st.Blocked, st.OldestQueued, st.Failing = nil, false, 0, 0, 0, 0
 	if s := sharedOf(st); s != nil {
 		st.Shared = &leasing.Stats{
 			Errors: s.Errors, LostLeases: s.LostLeases, LostDones: s.LostDones, CallDuration: s.CallDuration,
@@ -48,7 +48,6 @@ func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.Again += part.Again
 	sum.OnHold += part.OnHold
 	sum.Waiting += part.Waiting
-	sum.Failing += part.Failing
 	sum.Adds += part.Adds
 	sum.Retries += part.Retries
 	sum.Dropped += part.Dropped
@@ -59,6 +58,11 @@ func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.Latency = sum.Latency.Plus(part.Latency)
 	sum.WorkDuration = sum.WorkDuration.Plus(part.WorkDuration)
 	sum.ByPriority = addPriorities(sum.ByPriority, part.ByPriority)
+	if sharedOf(sum) != nil && sharedOf(&part) != nil {
+		sum.Failing = max(sum.Failing, part.Failing) // both of the whole queue
+	} else {
+		sum.Failing += part.Failing
+	}
 	if shared := addShared(sharedOf(sum), sharedOf(&part)); shared != nil {
 		sum.Shared = shared
 	}

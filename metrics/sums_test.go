@@ -106,6 +106,22 @@ func TestWhatStaysOfEndedQueues(t *testing.T) {
 	}
 }
 
+// All parts of a shared queue see the same failing keys, and one that has ended sees none.
+func TestFailingKeysOfASharedQueue(t *testing.T) {
+	s := Queues()
+	for _, down := range []bool{true, false, false} {
+		s.Watch("q", statsSource(workqueue.Stats{ShuttingDown: down, Failing: 7, Shared: &leasing.Stats{}}))
+	}
+	s.Watch("memory", statsSource(workqueue.Stats{Failing: 2}))
+	s.Watch("memory", statsSource(workqueue.Stats{Failing: 3}))
+	want := map[string]int{"q": 7, "memory": 5}
+	for _, total := range slices.Collect(s.All()) {
+		if total.Sum.Failing != want[total.Name] {
+			t.Errorf("%s: %d failing keys, want %d", total.Name, total.Sum.Failing, want[total.Name])
+		}
+	}
+}
+
 // Priorities beyond the limit of a sum count as others.
 func TestManyPriorities(t *testing.T) {
 	s := Queues()

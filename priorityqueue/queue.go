@@ -85,8 +85,8 @@ type Queue[T comparable] struct {
 		// intervalsOver reports that a shutdown has begun, and no MinInterval counts any more.
 		intervalsOver bool
 
-		// queued, blockedKeys (of blocked groups), held and reruns (state rerun, not rerunLater) count keys,
-		// onHold and rerunsOnHold those of the last two that are on hold.
+		// queued, blockedKeys (of blocked groups), held and reruns (state rerun, not rerunLater) count keys.
+		// onHold counts those of held that are on hold, rerunsOnHold those of reruns.
 		queued, blockedKeys, held, reruns, onHold, rerunsOnHold int
 
 		// lastTaken is the key that was handed out last, or None if it is Done. It saves a single worker's

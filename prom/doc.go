@@ -9,7 +9,7 @@
 //	workqueue_depth                              gauge      keys that need processing
 //	workqueue_adds_total                         counter    adds that changed something
 //	workqueue_queue_duration_seconds             histogram  from a key's add to its Get
-//	workqueue_work_duration_seconds              histogram  from Get to Done
+//	workqueue_work_duration_seconds              histogram  from Get to Done or to a hold
 //	workqueue_unfinished_work_seconds            gauge      for how long workers have had their keys, summed
 //	workqueue_longest_running_processor_seconds  gauge      the longest of these times
 //	workqueue_retries_total                      counter    calls of AddAfter, AddRateLimited and Fail
@@ -17,7 +17,7 @@
 //	workqueue_oldest_queued_key_age_seconds      gauge      how long the head of the line has been queued
 //	workqueue_dropped_keys_total                 counter    keys that a shutdown has dropped
 //	workqueue_unmatched_dones_total              counter    calls of Done for a key that no worker held
-//	workqueue_keys_on_hold                          gauge      keys on hold, while pools have any (see below)
+//	workqueue_keys_on_hold                       gauge      keys on hold, while there are any
 //
 // Queues with priorities, like those of package priorityqueue, have three more. The last one has the label
 // priority, with a value for each of up to 25 priorities, and one for all "other".
@@ -58,8 +58,8 @@
 //	workqueue_pool_failing_keys                  gauge      keys of the queue that will be tried again
 //	workqueue_pool_looping_keys                  gauge      keys that wanted to come at once more than
 //	                                                        five times in a row
-//	workqueue_pool_keys_on_hold                     gauge      keys that are on hold
-//	workqueue_pool_holds_to_limit_total           counter    holds that came to their limit
+//	workqueue_pool_keys_on_hold                  gauge      keys that are on hold
+//	workqueue_pool_holds_to_limit_total          counter    holds that came to their limit
 //	workqueue_pool_given_up_keys                 gauge      keys that were given up and that the pool remembers
 //	workqueue_pool_retry_delay_seconds           histogram  delays of failed keys, from the first failure on
 //	workqueue_pool_hold_duration_seconds         histogram  how long keys were on hold, from the first hold on
@@ -79,10 +79,7 @@
 //
 // With [Options].ControllerRuntime, the metrics that controller-runtime has as well get its names.
 //
-// A key on hold has been handled, and its Done comes later, so the queue counts its time as work. While a
-// queue's pool has keys on hold, workqueue_unfinished_work_seconds and
-// workqueue_longest_running_processor_seconds are those of the pool's running calls: what workers really
-// have. The pool's Stats say which queue it is by its name.
+// Work on a key ends when it is put on hold: its time on hold counts in no metric of work.
 //
 // The folder docs has a Grafana dashboard, alert rules, and what to do about each alert.
 //

@@ -120,7 +120,7 @@ func (a *Admin) Resume(ctx context.Context) error {
 // a key that moves may be yielded twice, or not at all. With a limit above 256, or long keys, a key may also
 // be missed because others leave the list.
 //
-// Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server
+// If a shard does not answer, if ctx ends, or if what the server
 // has makes no sense, the others are yielded, and an error last. Keys reads alone, and works after shutdown
 // too.
 func (a *Admin) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[string], error] {

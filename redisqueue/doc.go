@@ -86,7 +86,7 @@
 //   - A Done that is called before the Get of its key has returned, a mistake of the caller, may count as
 //     unmatched.
 //   - A key that cannot be decoded (another version of the program may have added it) is given up, and stops
-//     nothing. [Admin.Keys] has it, GivenUpKeys does not.
+//     nothing. [Admin.Keys] has it, GivenUpKeys does not. Beyond GivenUpLimit such keys are lost.
 //
 // # Cost
 //

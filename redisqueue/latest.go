@@ -47,7 +47,7 @@ func (q *Queue[T]) Len() int { return q.Stats().Queued }
 func (q *Queue[T]) latestStats() workqueue.Stats {
 	st := q.Stats()
 	if q.isOver() {
-		st.Queued, st.Processing, st.Again, st.Waiting = 0, 0, 0, 0
+		st.Queued, st.Processing, st.Again, st.Waiting, st.Failing = 0, 0, 0, 0, 0
 	}
 	return st
 }

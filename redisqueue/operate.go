@@ -80,7 +80,8 @@ func (q *Queue[T]) Remove(item T) bool {
 
 // GivenUpKeys returns up to limit keys that were given up, the latest first: by Fail, or because their leases
 // were lost MaxLostLeases times in a row. It asks the server for up to a second, and returns what it has
-// until then. It works after shutdown too. [Admin.Keys] of [ListGivenUp] is the same with errors.
+// until then. It also works after shutdown. [Admin.Keys] of [ListGivenUp] returns errors, and has those that
+// this process cannot decode.
 func (q *Queue[T]) GivenUpKeys(limit int) (keys []operate.GivenUpKey[T]) {
 	if limit <= 0 {
 		return nil

@@ -90,7 +90,8 @@ local function answer(n, left, what)
 	results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' '
 end
 
-local survived = {} -- fields of TROUBLES: a process that has called Done has survived the key
+-- survived has fields of TROUBLES that go at the end: a process that calls Done has survived the key.
+local survived = {}
 loadStates(keys)
 -- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11
 -- % of a batch of one key.
@@ -138,6 +139,7 @@ for i, code in ipairs(codes) do
 		if isItsHolder then
 			forgetNextNotes(key)
 			release(session, key, state)
+			forgetFailures(key)
 			giveUp(key, 0, 'a replica could not decode the key')
 		end
 	elseif code == ADDED_AGAIN then

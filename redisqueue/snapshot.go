@@ -167,8 +167,9 @@ const maxSnapshot = 512 // how many keys of each state a Snapshot has
 
 // Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue. A key that
 // changes its state meanwhile may be in two lists. If more than limit keys are processed, these are any of
-// them, not the oldest. Snapshot asks the server for the keys, for up to a second; without an answer it lacks
-// those of a state, where [Admin.Keys] would return an error. After shutdown it still reads the keys.
+// them, not the oldest, with those that other processes have put on hold. Snapshot asks the server for the
+// keys, for up to a second; without an answer it lacks those of a state, where [Admin.Keys] would return an
+// error. After shutdown it still reads the keys.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -180,10 +181,21 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	// not at all.
 	snapshot.Failing, snapshot.Waiting = read(ListFailing), read(ListWaiting)
 	snapshot.Queued, snapshot.Processing = read(ListQueued), read(ListProcessing)
+	snapshot.Processing = q.withoutOnHold(snapshot.Processing)
 	slices.SortStableFunc(snapshot.Processing, func(a, b workqueue.KeySnapshot[T]) int {
 		return a.Since.Compare(b.Since)
 	})
 	return snapshot
+}
+
+// withoutOnHold takes out the keys that this process has put on hold: the server does not know of those.
+func (q *Queue[T]) withoutOnHold(keys []workqueue.KeySnapshot[T]) []workqueue.KeySnapshot[T] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.DeleteFunc(keys, func(k workqueue.KeySnapshot[T]) bool {
+		h := q.mu.held[k.Key]
+		return h != nil && h.onHold
+	})
 }
 
 // snapshotsOf returns up to limit keys of a list, and those that it has got if the server does not answer.

@@ -58,8 +58,8 @@ func (q *Queue[T]) publish() error {
 
 // Info is what a replica knows. Its counters begin with [New], but for Repaired, which the server keeps.
 type Info struct {
-	// Counts are those of the whole queue. Failing, GivenUp and OldestQueued are as old as [workqueue.Stats]
-	// says in Shared, the others of the last call of the server.
+	// Counts are those of the whole queue. Failing, GivenUp, OldestQueued and the pause are as old as
+	// [workqueue.Stats] says in Shared, the others of the last call of the server.
 	Counts
 	// Unsent is the number of operations in the buffer, which grows while the server does not answer: each
 	// takes the encoded key and about 150 bytes.
@@ -152,15 +152,17 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	}
 	st.Paused, st.PausedUntil, st.OldestQueued = i.Paused, i.PausedUntil, i.OldestQueued
 	for _, h := range q.mu.held {
-		if h.onHold {
+		if h.onHold && !h.lost {
 			st.OnHold++
+		}
+		if h.onHold {
 			continue
 		}
 		d := now.Sub(h.began)
 		st.UnfinishedWork += d
 		st.LongestRunning = max(st.LongestRunning, d)
 	}
-	// The server does not say which of the keys on hold were added again, so it may take away too many.
+	// The server does not say which of the keys on hold were added again. This takes all of them for such.
 	st.Again -= min(st.Again, st.OnHold)
 	st.Failing = i.Failing
 	st.Shared = &leasing.Stats{

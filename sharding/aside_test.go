@@ -66,6 +66,43 @@ func TestKeysAsideAreQueued(t *testing.T) {
 	})
 }
 
+// Causes get through, to a queue that keeps them and to one that does not. Adds of others' keys are dropped.
+func TestCauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, inner := range map[string]workqueue.TypedRateLimitingInterface[string]{
+			"root": newRoot(),
+			"without causes": struct {
+				workqueue.TypedRateLimitingInterface[string]
+			}{newRoot()},
+		} {
+			m := holdingAll(1)
+			q := mustQueue(inner, m, QueueConfig[string]{Keys: noKeys[string]})
+			q.AddCause("key", workqueue.Cause{Reason: "Secret default/db changed"})
+			m.setState(0, stopping)
+			got := make(chan string)
+			go func() { key, _ := q.Get(); got <- key }()
+			synctest.Wait() // The key is aside.
+			m.setState(0, held)
+			(*m.queues.Load())[0].noLongerStopping([]int{0})
+			if key := <-got; key != "key" {
+				t.Errorf("FAILURE: %s: %s", name, key)
+			}
+			if causes := q.Causes("key").String(); name == "root" && causes != "Secret default/db changed" {
+				t.Errorf("FAILURE: %s: because %q", name, causes)
+			}
+			again := q.AddedAgain("key")
+			q.Add("key")
+			<-again
+			m.setState(0, absent)
+			if q.AddCause("other", workqueue.Cause{}); q.Len() != 0 || q.KeysOfOthers() != 1 {
+				t.Errorf("FAILURE: %s: a key of another replica was added", name)
+			}
+			q.Done("key")
+			q.ShutDown()
+		}
+	})
+}
+
 // Keys that are aside at the end are dropped with those that are queued.
 func TestKeysAsideAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

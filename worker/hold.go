@@ -46,7 +46,7 @@ type hold[T comparable] struct {
 type holdPhase uint8
 
 const (
-	holdArranged holdPhase = iota // The call is still running, or was not held.
+	holdArranged holdPhase = iota // The call is still running, or its key was not put on hold.
 	holdBegun
 	holdEnded
 )
