@@ -56,7 +56,7 @@ func TestEveryField(t *testing.T) {
 	want.OldestQueued, want.LongestRunning = 4, 4
 	want.Latency.Counts, want.WorkDuration.Counts = []uint64{7, 2}, []uint64{4, 7}
 	// What processes see of a queue that they share is the same for all of them.
-	sharedOf(&want).GivenUp, sharedOf(&want).Repaired = 4, 4
+	want.Failing, sharedOf(&want).GivenUp, sharedOf(&want).Repaired = 4, 4, 4
 	for range 2 {
 		if got := slices.Collect(s.All()); len(got) != 1 || !got[0].Live || !reflect.DeepEqual(got[0].Sum, want) {
 			t.Errorf("got %+v, want %+v", got, want)
