@@ -58,8 +58,8 @@ workqueue_pool_failing_keys{name="q"} 2
 workqueue_pool_give_ups_total{name="q"} 1
 workqueue_pool_given_up_keys{name="q"} 1
 workqueue_pool_handle_duration_seconds_count{name="q"} 7
-workqueue_pool_keys_on_hold{name="q"} 0
 workqueue_pool_holds_to_limit_total{name="q"} 0
+workqueue_pool_keys_on_hold{name="q"} 0
 workqueue_pool_living_workers{name="q"} 2
 workqueue_pool_looping_keys{name="q"} 1
 workqueue_pool_oldest_change_age_seconds{name="q"} 1.5
@@ -115,8 +115,8 @@ func TestChangesAlone(t *testing.T) {
 		worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Changes: changes} }})
 	const want = `workqueue_pool_change_duration_seconds_count{name="q"} 5
 workqueue_pool_given_up_keys{name="q"} 0
-workqueue_pool_keys_on_hold{name="q"} 0
 workqueue_pool_holds_to_limit_total{name="q"} 0
+workqueue_pool_keys_on_hold{name="q"} 0
 workqueue_pool_looping_keys{name="q"} 0
 workqueue_pool_oldest_change_age_seconds{name="q"} 0
 `
@@ -170,8 +170,8 @@ controller_runtime_terminal_reconcile_errors_total{controller="q"} 1
 workqueue_pool_change_duration_seconds_count{controller="q",name="q"} 3
 workqueue_pool_failing_keys{controller="q",name="q"} 2
 workqueue_pool_given_up_keys{controller="q",name="q"} 1
-workqueue_pool_keys_on_hold{controller="q",name="q"} 0
 workqueue_pool_holds_to_limit_total{controller="q",name="q"} 0
+workqueue_pool_keys_on_hold{controller="q",name="q"} 0
 workqueue_pool_living_workers{controller="q",name="q"} 2
 workqueue_pool_looping_keys{controller="q",name="q"} 1
 workqueue_pool_oldest_change_age_seconds{controller="q",name="q"} 1.5

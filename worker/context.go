@@ -155,7 +155,9 @@ func (c *Tracked[T]) isRunning() bool {
 }
 
 func (c *Tracked[T]) view() (v callView) {
-	if c.isRunning() {
+	c.tracker.mu.Lock()
+	defer c.tracker.mu.Unlock()
+	if c.running {
 		f := c.handOut.Failures
 		v = callView{f.Count + 1, c.handOut.Priority, c.atOnce, c.tracker.priorities != nil, f.Since}
 	}

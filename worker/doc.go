@@ -68,7 +68,8 @@
 // A hold ends early by [Pool.Release], with the key's lease, and when a [leasing.Leaser] wants the key back,
 // as package sharding does when a slot moves. So a handler must cope with a key that comes too early. If
 // Options.Drain is [All], or somebody else has shut the queue down, Run waits for the holds of keys that were
-// added again. Other holds end with Run.
+// added again, unless their queue is on a server: there such keys are for other processes. Other holds end
+// with Run.
 //
 // # The beginning and the end
 //

@@ -109,7 +109,9 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	t.queue.PutOnHold(h.key)       // Before begin: then Done may come at any time.
 	leased := context.Background() // Not the pool's: its end would wake a goroutine for each hold.
 	if t.leaser != nil {
-		leased, h.releaseLease = t.leaser.LeaseOnHold(leased, h.key)
+		lease, release := t.leaser.LeaseOnHold(leased, h.key)
+		ctx, cancel := context.WithCancel(lease) // lease may be one for many keys, and outlive them.
+		leased, h.releaseLease = ctx, func() { cancel(); release() }
 	}
 	if !h.begin() {
 		h.callQueue()
@@ -145,14 +147,15 @@ func (h *hold[T]) begin() bool {
 func (h *hold[T]) untilLocked() time.Duration { return dueloop.AddSaturated(h.since, h.limit) }
 
 // isVain reports whether the queue is shut down and nothing is to be gained from the hold: it only slows the
-// key down, or no add from before the shutdown brings the key. (A queue with leases does not know that.)
+// key down, no add from before the shutdown brings the key, or the queue is on a server, which hands out no
+// more to this process.
 func (h *hold[T]) isVain() bool {
 	t := h.tracker
 	switch {
 	case !t.queue.ShuttingDown():
 		return false
-	case h.slow || t.leaser != nil:
-		return h.slow
+	case h.slow || t.answers != nil:
+		return true
 	}
 	inQueue, found := t.queue.SnapshotKey(h.key)
 	return found && !inQueue.Again

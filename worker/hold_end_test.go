@@ -168,6 +168,89 @@ func TestHoldEndsWithLease(t *testing.T) {
 	})
 }
 
+// oneLease is a queue with one lease for all its keys, which counts what waits for its end.
+type oneLease struct {
+	leasedQueue
+	waiting *atomic.Int64
+}
+
+func (q oneLease) LeaseOnHold(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
+	return countingContext{ctx, q.waiting}, func() {}
+}
+
+type countingContext struct {
+	context.Context
+	waiting *atomic.Int64
+}
+
+func (countingContext) Done() <-chan struct{} { return make(chan struct{}) }
+func (c countingContext) AfterFunc(func()) (stop func() bool) {
+	c.waiting.Add(1)
+	return func() bool { c.waiting.Add(-1); return true }
+}
+
+// A hold that has ended keeps no memory in a lease that outlives it.
+func TestHoldLeavesItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		q := oneLease{leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), &j, nil}, new(atomic.Int64)}
+		h := newHolder()
+		h.answers = []answer{h.hold(time.Hour), h.hold(2 * time.Hour)}
+		r := run(t, worker.New(q, h.handle, options{}))
+		q.Add("a")
+		q.Add("b")
+		r.after(time.Second)
+		if n := q.waiting.Load(); n != 2 {
+			t.Errorf("%d holds wait for the end of their lease, want 2", n)
+		}
+		r.after(3 * time.Hour)
+		if n := q.waiting.Load(); n != 0 {
+			t.Errorf("%d holds that have ended wait for the end of their lease", n)
+		}
+		r.endCleanly()
+	})
+}
+
+// asked is a queue on a server that counts how often it is asked for a key.
+type asked struct {
+	answeringQueue
+	times *int
+}
+
+func (q asked) SnapshotKey(key string) (workqueue.KeySnapshot[string], bool) {
+	*q.times++
+	return workqueue.KeySnapshot[string]{}, false
+}
+
+// Somebody else has shut down a queue on a server: it hands out no more, so Run does not wait for holds. And
+// Stats do not ask the server for a key.
+func TestHoldOverAServerAfterItsShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		settle := func(context.Context) ([]string, error) { return nil, nil }
+		inner := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
+		answering := answeringQueue{leasedQueue{leasing.UnimplementedLeaser[string]{}, inner, &j, nil}, settle}
+		q := asked{answering, new(int)}
+		h := newHolder()
+		h.answers = []answer{h.hold(time.Hour), func(worker.Call) error { return worker.RetryAfter(errBroken, time.Hour) }}
+		p := worker.New(q, h.handle, options{})
+		r := run(t, p)
+		q.Add("a")
+		r.after(time.Second)
+		q.Add("b")
+		synctest.Wait()
+		if p.Stats(); *q.times != 0 {
+			t.Errorf("Stats asked for a key %d times", *q.times)
+		}
+		q.Add("a")
+		q.ShutDown()
+		r.after(time.Second)
+		if err := r.returned(); err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
 // slowRelease is a queue that takes a while to take a lease back.
 type slowRelease struct {
 	leasing.UnimplementedLeaser[string]

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
@@ -220,16 +221,20 @@ func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration)
 }
 
 // forgetIfOver deletes the record of key if others have dealt with the key: the queue does not have it any
-// more, or counts no failure where it did. It reports whether the key's change is over.
+// more, or counts no failure where it did. Of a queue on a server it does not learn that, and the record ends
+// by itself. It reports whether the key's change is over.
 func (t *Tracker[T]) forgetIfOver(k UnansweredKey[T]) bool {
-	now, found := t.queue.SnapshotKey(k.Key)
+	now, found := workqueue.KeySnapshot[T]{}, true
+	if t.answers == nil { // Stats ask no server.
+		now, found = t.queue.SnapshotKey(k.Key)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rec := t.mu.records.find(k.Key)
 	if rec.changeSince != k.Since || t.findRunningLocked(k.Key) != nil {
 		return true // The key was handled meanwhile.
 	}
-	over := !found || rec.failing && now.Failures.Count == 0
+	over := t.answers == nil && (!found || rec.failing && now.Failures.Count == 0)
 	if over {
 		t.mu.records.delete(k.Key)
 	}

@@ -136,9 +136,11 @@ func failingKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Fa
 
 func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 	s := KeySnapshot[K]{Key: shown}
-	if inQueue, _ := t.queue.SnapshotKey(key); inQueue.Failures.Count > 0 {
-		failing := newFailingKey(inQueue, shown)
-		s.Failing = &failing
+	if t.queue != nil { // New takes any queue, and Run may refuse it.
+		if inQueue, _ := t.queue.SnapshotKey(key); inQueue.Failures.Count > 0 {
+			failing := newFailingKey(inQueue, shown)
+			s.Failing = &failing
+		}
 	}
 	addKnown(&s, t, key)
 	return s

@@ -83,7 +83,8 @@ type Stats struct {
 	// queue has no metrics. The buckets are those of Durations.
 	Changes *workqueue.Histogram `json:"changes"`
 	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or
-	// interrupted, or zero. Keys on hold do not count.
+	// interrupted, or zero. Keys on hold do not count. Of a queue on a server, keys that other processes have
+	// dealt with may count for ten minutes.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
 	// Listed is how many keys the last successful list of Options.List had, ListedAt when it ended, and ListTook
@@ -184,7 +185,7 @@ func (t *Tracker[T]) ownStats() Stats {
 		ended = q.Queued+q.Processing == 0
 	}
 	s := t.callStats(t.options.Clock.Now())
-	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0
+	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0 && s.OnHold == 0
 	return s
 }
 
@@ -262,7 +263,7 @@ func (p *Pool[T]) readStats() Stats {
 	s.Living = len(p.mu.workers)
 	s.StartLimited = p.waitsForToken.Load()
 	s.Paused, s.PausedUntil = p.mu.pause.on, p.mu.pause.until
-	s.Ended = p.mu.phase == phaseReturned && s.Living == 0
+	s.Ended = p.mu.phase == phaseReturned && s.Living == 0 && s.OnHold == 0
 	if p.mu.phase < phaseReturned {
 		s.Wanted = p.mu.target
 	}

@@ -16,7 +16,7 @@ import (
 // A pool is wedged if all its workers have been in calls for longer than limit, while a key is queued that
 // could be handed out: then the error names the key of the longest call. It is also wedged if Options.Ready
 // has not returned for longer than limit. So limit must be longer than any call that is in order. Before Run,
-// in a pause of the pool, and once the pool is to end, it is not wedged.
+// in a pause of the pool, and once the pool starts no more keys, it is not wedged.
 //
 // Wedged does not block. It asks the queue for its Stats, and no server.
 func (p *Pool[T]) Wedged(limit time.Duration) error {
