@@ -10,16 +10,15 @@ import (
 	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
-// Cause is why a key was added. It explains, and is no payload: a handler must do the same without it,
-// because causes are merged and cut, and many adds have none.
+// Cause is why a key was added. A handler must do the same without it: causes are merged and cut, and many
+// adds have none.
 type Cause struct {
 	// Reason says in a few words what has happened: "Secret db changed". 256 bytes of it are kept.
 	Reason string `json:"reason,omitempty"`
-	// TraceParent is the span in which it happened: a W3C traceparent of at most 64 bytes, or empty.
+	// TraceParent is the W3C traceparent of the span in which it happened. More than 64 bytes are dropped.
 	TraceParent string `json:"traceparent,omitempty"`
-	// Quiet makes an add that does not interrupt the handler that holds the key: it does not close the
-	// channel of AddedAgain. The key is queued again nevertheless. Every other add interrupts, no matter which
-	// quiet ones came before, even an add without a cause, or a delayed add that comes due.
+	// Quiet makes an add that does not close the channel of AddedAgain. The key is queued again nevertheless.
+	// Every other add closes it, even one without a cause, and a delayed one that comes due.
 	Quiet bool `json:"quiet,omitempty"`
 	// Time is when the key was added. The queue sets it if it is zero.
 	Time time.Time `json:"time,omitzero"`
@@ -33,9 +32,9 @@ const (
 
 // Causes are why a key was handed out. All callers share Last: do not change its elements.
 type Causes struct {
-	// Last are the last eight different causes, the latest one last. They differ in Reason or TraceParent.
+	// Last are the last eight causes that differ in Reason or TraceParent, the latest one last.
 	Last []Cause `json:"last,omitempty"`
-	// Others is how many causes were pushed out by those. The same cause added afterwards is a new one.
+	// Others is how many earlier causes those have pushed out.
 	Others int `json:"others,omitempty"`
 	// First is when the first of all was added.
 	First time.Time `json:"first,omitzero"`
@@ -44,7 +43,7 @@ type Causes struct {
 // IsZero reports whether there is no cause.
 func (c Causes) IsZero() bool { return len(c.Last) == 0 }
 
-// String returns the different reasons, the latest one last, and how many other causes there were before.
+// String returns the different reasons, the latest one last, and how many other causes came before.
 func (c Causes) String() string {
 	var reasons []string
 	for _, cause := range c.Last {
@@ -95,7 +94,7 @@ func AddCause[T comparable](queue TypedInterface[T], key T, cause Cause) {
 	}
 }
 
-// AddCause is Add that says why. It allocates, and a key with causes takes a few hundred bytes more.
+// AddCause implements [Extended].
 func (q *Typed[T]) AddCause(item T, cause Cause) {
 	h := keytable.HashOf(item)
 	if cause.Time.IsZero() {
@@ -109,7 +108,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	}
 }
 
-// Causes returns why key, which is queued or held, was added: see [Extended].
+// Causes implements [Extended].
 func (q *Typed[T]) Causes(item T) Causes {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -134,7 +133,7 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	return current
 }
 
-// AddedAgain returns a channel that is closed when key, which a worker holds, is added again: see [Extended].
+// AddedAgain implements [Extended].
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
 	q.mu.Lock()

@@ -15,39 +15,39 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TypedRateLimiter decides how long a key waits before it is retried. It is safe for concurrent use.
+// TypedRateLimiter decides how long a key waits before it is retried. It is safe for concurrent use. Most
+// limiters of this package keep a failed key until Forget, so every key that has succeeded or is given up
+// must be forgotten.
 type TypedRateLimiter[T comparable] interface {
-	// When counts one more failure of item, and returns how long it must wait. (Some limiters count a failure
-	// once for each delay that was served: see [NewTypedControllerRateLimiter].)
+	// When counts a failure of item, and returns how long it must wait.
 	When(item T) time.Duration
-	// Forget forgets the failures of item, whether it has succeeded or is given up.
+	// Forget forgets the failures of item.
 	Forget(item T)
 	// NumRequeues returns how many failures of item were counted since it was forgotten.
 	NumRequeues(item T) int
 }
 
-// DelayLimiter is a [TypedRateLimiter] for queues that count failures themselves, as Fail of
-// [ExtendedRateLimiting] does. The limiters of this package that count are. Another limiter is asked by When,
-// once for each new failure.
+// DelayLimiter is a [TypedRateLimiter] for queues that count failures themselves, by Fail of
+// [ExtendedRateLimiting]. The limiters of this package that count are. Fail asks others by When.
 type DelayLimiter[T comparable] interface {
 	TypedRateLimiter[T]
-	// Delay returns how long item waits after its n-th failure in a row, counted from 1. It counts
-	// nothing for item. It may be called by many goroutines at once, and holds no lock while foreign code runs.
+	// Delay returns how long item waits after its n-th failure in a row, counted from 1. It counts nothing for
+	// item, and holds no lock while foreign code runs.
 	Delay(item T, n int) time.Duration
 }
 
 // RequeueLister is a [TypedRateLimiter] that lists the keys that keep failing, for a queue's Snapshot. The
-// limiters of this package do so, and those that ask other limiters pass on their lists.
+// limiters of this package do so.
 type RequeueLister[T comparable] interface {
-	// Requeued yields the keys whose failures were counted, with their numbers, in any order, perhaps twice,
-	// and holds no lock meanwhile. complete is false if another limiter that it asks does not list.
+	// Requeued yields the keys with counted failures and their numbers, in any order, perhaps twice, and holds
+	// no lock meanwhile. complete is false if another limiter that it asks does not list.
 	Requeued() (keys iter.Seq2[T, int], complete bool)
 }
 
 // DefaultTypedControllerRateLimiter returns what most controllers use: a key waits 5 ms after its first
-// failure and twice as long after each further one, up to 1000 s, and all keys together come no faster than
-// 10 a second after a burst of 100. A failing key that events bring too reaches 1000 s within 18 of them: see
-// [NewTypedControllerRateLimiter].
+// failure and twice as long after each further one, up to 1000 s. All keys together come no faster than 10 a
+// second after a burst of 100. When counts every failed call, also those that events bring:
+// [NewTypedControllerRateLimiter] does not.
 func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedMaxOfRateLimiter(
 		NewTypedItemExponentialFailureRateLimiter[T](5*time.Millisecond, 1000*time.Second),
@@ -55,9 +55,8 @@ func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	)
 }
 
-// TypedBucketRateLimiter limits all keys together by one token bucket, which must not be nil. Each call
-// of When takes a token, and returns how long it takes until that token is there. That is math.MaxInt64
-// if the bucket's burst is zero and its limit is not infinite. The bucket reads the real clock.
+// TypedBucketRateLimiter limits all keys together by one token bucket, which must not be nil, on the real
+// clock. It is [NewTypedBucketRateLimiter] that takes a token for each call of When.
 type TypedBucketRateLimiter[T comparable] struct {
 	*rate.Limiter
 }
@@ -65,20 +64,19 @@ type TypedBucketRateLimiter[T comparable] struct {
 // When takes a token and returns the time until it is there.
 func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration { return r.Limiter.Reserve().Delay() }
 
-// NumRequeues returns 0: a bucket does not count by key.
+// NumRequeues returns 0.
 func (r *TypedBucketRateLimiter[T]) NumRequeues(item T) int { return 0 }
 
-// Forget does nothing: the token stays taken.
+// Forget does nothing.
 func (r *TypedBucketRateLimiter[T]) Forget(item T) {}
 
-// Requeued yields nothing, and that is complete.
+// Requeued yields nothing.
 func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	return requeuedOf[T](nil)
 }
 
-// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long
-// after each further one, up to maxDelay. Negative delays count as zero. It keeps each failed key until
-// Forget. Its zero value never delays.
+// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as
+// long after each further one, up to maxDelay. Negative delays count as zero. Its zero value never delays.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	failureCounts[T]
 	baseDelay time.Duration
@@ -95,12 +93,12 @@ func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedItemExponentialFailureRateLimiter[T](time.Millisecond, 1000*time.Second)
 }
 
-// When counts a failure of item and returns how long it must wait.
+// When implements [TypedRateLimiter].
 func (r *TypedItemExponentialFailureRateLimiter[T]) When(item T) time.Duration {
 	return r.Delay(item, r.increment(item))
 }
 
-// Delay returns how long an item waits after its n-th failure: see [DelayLimiter].
+// Delay implements [DelayLimiter].
 func (r *TypedItemExponentialFailureRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	return doubled(r.baseDelay, max(n, 1)-1, r.maxDelay)
 }
@@ -115,9 +113,8 @@ func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 	return limit
 }
 
-// TypedItemFastSlowRateLimiter makes a key wait fastDelay after each of its first maxFastAttempts
-// failures, and slowDelay after the others. Negative delays count as zero. It keeps each failed key
-// until Forget. Its zero value never delays.
+// TypedItemFastSlowRateLimiter makes a key wait fastDelay after each of its first maxFastAttempts failures,
+// and slowDelay after the others. Negative delays count as zero. Its zero value never delays.
 type TypedItemFastSlowRateLimiter[T comparable] struct {
 	failureCounts[T]
 	maxFastAttempts int
@@ -132,12 +129,12 @@ func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Dur
 	}
 }
 
-// When counts a failure of item and returns how long it must wait.
+// When implements [TypedRateLimiter].
 func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
 	return r.Delay(item, r.increment(item))
 }
 
-// Delay returns how long an item waits after its n-th failure: see [DelayLimiter].
+// Delay implements [DelayLimiter].
 func (r *TypedItemFastSlowRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	if n <= r.maxFastAttempts {
 		return max(r.fastDelay, 0)
@@ -145,9 +142,9 @@ func (r *TypedItemFastSlowRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	return max(r.slowDelay, 0)
 }
 
-// TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the
-// largest of their numbers of requeues. A token bucket gives a token also for a key that another limiter
-// delays for longer, so more keys than its burst may come at once. Its zero value never delays.
+// TypedMaxOfRateLimiter asks several limiters every time, and takes the largest of what they return. A token
+// bucket gives a token also for a key that another limiter delays for longer, so more keys than its burst
+// may come at once. Its zero value never delays.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
 }
@@ -157,7 +154,7 @@ func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) Typ
 	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
 }
 
-// When asks all limiters and returns the longest delay.
+// When implements [TypedRateLimiter].
 func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	for _, limiter := range r.limiters {
 		longest = max(longest, limiter.When(item))
@@ -165,8 +162,7 @@ func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	return longest
 }
 
-// Delay returns the longest delay after the n-th failure of item: see [DelayLimiter]. A limiter of another
-// kind is asked by When.
+// Delay implements [DelayLimiter]. A limiter of another kind is asked by When.
 func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) {
 	for _, limiter := range r.limiters {
 		longest = max(longest, failures.Ask(limiter, item, n))
@@ -174,7 +170,7 @@ func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) 
 	return longest
 }
 
-// NumRequeues returns the largest number that a limiter returns.
+// NumRequeues implements [TypedRateLimiter].
 func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
 	most := 0
 	for _, limiter := range r.limiters {
@@ -183,14 +179,14 @@ func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
 	return most
 }
 
-// Forget makes all limiters forget item.
+// Forget implements [TypedRateLimiter].
 func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
 	for _, limiter := range r.limiters {
 		limiter.Forget(item)
 	}
 }
 
-// Requeued yields what the limiters yield.
+// Requeued implements [RequeueLister].
 func (r *TypedMaxOfRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	return requeuedOf(r.limiters)
 }
@@ -206,13 +202,12 @@ func NewTypedWithMaxWaitRateLimiter[T comparable](limiter TypedRateLimiter[T], m
 	return &TypedWithMaxWaitRateLimiter[T]{limiter: limiter, maxDelay: maxDelay}
 }
 
-// When returns the other limiter's delay, or maxDelay if that is less.
+// When implements [TypedRateLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) When(item T) time.Duration {
 	return w.cut(w.limiter.When(item))
 }
 
-// Delay returns the other limiter's delay after the n-th failure of item, or maxDelay if that is less: see
-// [DelayLimiter]. Another kind of limiter is asked by When.
+// Delay implements [DelayLimiter]. A limiter of another kind is asked by When.
 func (w TypedWithMaxWaitRateLimiter[T]) Delay(item T, n int) time.Duration {
 	return w.cut(failures.Ask(w.limiter, item, n))
 }
@@ -221,13 +216,13 @@ func (w TypedWithMaxWaitRateLimiter[T]) cut(delay time.Duration) time.Duration {
 	return max(0, min(delay, w.maxDelay))
 }
 
-// Forget makes the other limiter forget item.
+// Forget implements [TypedRateLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) Forget(item T) { w.limiter.Forget(item) }
 
-// NumRequeues returns what the other limiter returns.
+// NumRequeues implements [TypedRateLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limiter.NumRequeues(item) }
 
-// Requeued yields what the other limiter yields.
+// Requeued implements [RequeueLister].
 func (w TypedWithMaxWaitRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	return requeuedOf([]TypedRateLimiter[T]{w.limiter})
 }
@@ -276,7 +271,7 @@ func (c *failureCounts[T]) increment(item T) int {
 	return int(k.Value)
 }
 
-// NumRequeues returns the number of failures of item since it was forgotten.
+// NumRequeues implements [TypedRateLimiter].
 func (c *failureCounts[T]) NumRequeues(item T) int {
 	h := keytable.HashOf(item)
 	c.mu.Lock()
@@ -287,7 +282,7 @@ func (c *failureCounts[T]) NumRequeues(item T) int {
 	return 0
 }
 
-// Forget forgets the failures of item and gives their memory back.
+// Forget implements [TypedRateLimiter].
 func (c *failureCounts[T]) Forget(item T) {
 	if !c.some.Load() {
 		keytable.CheckKey(item)
@@ -302,23 +297,21 @@ func (c *failureCounts[T]) Forget(item T) {
 	}
 }
 
-// Requeued yields all keys that have failed with their numbers, a few hundred under one lock.
+// Requeued implements [RequeueLister].
 func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	count := func(s keytable.Slot) int { return int(c.keys.At(s).Value) }
 	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, count), true
 }
 
 // NewTypedBucketRateLimiter returns a limiter that limits all keys together by one token bucket, on the
-// caller's clock. ([TypedBucketRateLimiter] always reads the real one.) Nil for c means the real clock, and a
-// nil limiter never delays.
+// clock c. Nil for c means the real clock, and a nil limiter never delays.
 //
-// When takes a token, and returns how long it takes on c until that token is there: zero if it is there
-// already, and forever (math.MaxInt64) if the bucket's burst is zero and its limit is not infinite. A key
-// that waits for its token takes no other: When returns what is left. So sixty adds of a noisy key, which the
-// queue merges, do not make all other keys wait for sixty tokens (argoproj/argo-cd#17257). NumRequeues
-// returns 0, as a bucket does not count by key. Forget gives no token back, but the key's next call takes
-// one. All methods may be called by many goroutines at once, take logarithmic time, and allocate nothing once
-// the table of waiting keys has its size. The caller may go on using limiter, with times of the same clock.
+// When takes a token, and returns how long it takes until that is there: math.MaxInt64 if the bucket's burst
+// is zero and its limit is not infinite. While a key waits for its token, When takes no other and returns
+// what is left. So sixty adds of a noisy key do not make others wait for sixty tokens
+// (argoproj/argo-cd#17257). Forget gives no token back, but the key's next call takes one. NumRequeues
+// returns 0. All methods take logarithmic time, and allocate nothing once the table of waiting keys has its
+// size. The caller may use limiter as well, with times of the same clock.
 func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
 	if limiter == nil {
 		limiter = rate.NewLimiter(rate.Inf, 0)

@@ -18,16 +18,16 @@ import (
 type TypedDelayingInterface[T comparable] interface {
 	TypedInterface[T]
 	// AddAfter adds item when duration has passed, or at once if duration is not positive. If item waits
-	// already, the earlier time counts. Until it comes due, item can be added as well, and then comes twice. In
-	// the queues of this package AddAfter never blocks. After shutdown it does nothing.
+	// already, the earlier time counts. A waiting item can be added as well, and then comes twice. After
+	// shutdown AddAfter does nothing. In the queues of this package it never blocks.
 	AddAfter(item T, duration time.Duration)
 }
 
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
-	// Logger logs how many keys were still waiting at shutdown, without the queue's name. Nil means no log of
-	// that. It also logs how many keys a drain has left because nobody takes them: by [slog.Default] if it is
-	// nil. A shutdown waits for the goroutine that may call Logger, so Logger must not shut the queue down.
+	// Logger logs how many waiting keys a shutdown drops; nil means no log of that. It also logs how many keys
+	// a drain leaves because nobody takes them; nil means [slog.Default]. A shutdown waits for the goroutine
+	// that may call Logger, so Logger must not shut the queue down.
 	Logger *logr.Logger
 
 	// Name, MetricsProvider and Clock are those of [TypedQueueConfig].
@@ -35,8 +35,8 @@ type TypedDelayingQueueConfig[T comparable] struct {
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
 
-	// Queue is where keys go when they are due. Nil means one from NewTypedWithConfig with the fields
-	// above, which have no effect on a Queue that is given here.
+	// Queue is where keys go when they are due. Nil means one from NewTypedWithConfig with the fields above,
+	// which have no effect on a Queue that is given here.
 	Queue TypedInterface[T]
 }
 
@@ -45,8 +45,8 @@ func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{})
 }
 
-// NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is also an
-// [Extended], unless config.Queue is no Extended: then the result is plain, as client-go's.
+// NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is an
+// [Extended], unless config.Queue is none: then it has client-go's methods alone.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newDelayingQueue(config, provider)

@@ -7,12 +7,26 @@
 // Three names are enough to begin with:
 //
 //   - [NewTypedRateLimitingQueue] makes a queue.
-//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget or
-//     Fail, and then Done.
+//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget after
+//     a success or Fail after an error, and then Done.
 //   - Run of package worker is that worker, with retry limits, panic recovery, timeouts and an orderly
 //     shutdown.
 //
-// The names of client-go that are deprecated there stand in compat.go.
+// A worker of your own is this loop, in one goroutine per worker:
+//
+//	queue := workqueue.NewTypedRateLimitingQueue[string](nil).(workqueue.ExtendedRateLimiting[string])
+//	for {
+//		h, err := queue.Next(ctx)
+//		if err != nil {
+//			return // ctx is done, or the queue is shut down and empty.
+//		}
+//		if err := reconcile(h.Key); err != nil {
+//			queue.Fail(ctx, h.Key, workqueue.Failure{Err: err}) // Again, later.
+//		} else {
+//			queue.Forget(h.Key) // The next failure is a first one.
+//		}
+//		queue.Done(h.Key)
+//	}
 //
 // # A key's life
 //
@@ -24,94 +38,58 @@
 //	                  │                 ▼
 //	                  └─────Done── processing and dirty
 //
-// From this follows what the queue is for:
-//
 //   - A key is queued at most once, however often it is added.
 //   - A key is held by at most one worker, so workers need no locks of their own for what a key names.
 //   - An Add is never lost: a key that is added while a worker holds it is queued again by Done.
 //   - Keys come in the order in which they became queued.
 //
-// # Three layers
-//
-//   - [Typed], made by [NewTyped], is the queue: Add, Get, Done.
-//   - A delaying queue, made by [NewTypedDelayingQueue], adds AddAfter: add this key later. Waiting keys
-//     are in a heap by the time at which they are due, each at most once, at the earliest of the times
-//     that AddAfter was called with. A waiting key can be added now as well, and then comes twice.
-//   - A rate-limiting queue, made by [NewTypedRateLimitingQueue], adds AddRateLimited: add this key when
-//     a [TypedRateLimiter] says. Most programs want this one.
-//
-// Each layer works on the one below through its interface, so a queue of your own can take the place of ours
-// in the configs. All queues of this package are also [Extended], unless a queue in their config is not. The
-// usual worker is this loop, in one goroutine per worker:
-//
-//	for {
-//		key, shutdown := queue.Get()
-//		if shutdown {
-//			return
-//		}
-//		if err := reconcile(key); err != nil {
-//			queue.AddRateLimited(key) // Again, later.
-//		} else {
-//			queue.Forget(key) // The next failure is a first one.
-//		}
-//		queue.Done(key)
-//	}
-//
 // # Failures
 //
-// Fail of [ExtendedRateLimiting] is AddRateLimited that also counts. The queue keeps how often a key has
-// failed in a row, since when, and the text of the latest error; its limiter says how long failure n waits.
-// An event that is added meanwhile brings the key at once. If it fails again before its delay has passed,
-// that is the same failure: it is not counted, and the key is retried when it would have been. With
-// MaxRetries or RetryFor of [Failure] the queue gives a key up. Forget, after a success, ends the count.
+// Fail counts a failure of the key, keeps the text of its error, and adds the key again after the limiter's
+// delay. An event that is added meanwhile brings the key at once. If that call fails too before the delay has
+// passed, it is the same failure: it is not counted, and the key is retried when it would have been. With
+// MaxRetries or RetryFor of [Failure] the queue gives a key up. Forget ends the count. AddRateLimited is Fail
+// of client-go: there the limiter alone decides. docs/backoff.md has the details.
+//
+// # Layers
+//
+// [Typed] is the queue: Add, Get, Done. A delaying queue ([NewTypedDelayingQueue]) puts AddAfter on top of it,
+// and a rate-limiting queue AddRateLimited and Fail on top of that. Each layer works on the one below through
+// its interface, so the configs take a queue of your own instead. Package priorityqueue has the same methods
+// and orders its keys. Package foreign makes an [ExtendedRateLimiting] of a queue from elsewhere.
 //
 // # Shutdown
 //
 // ShutDown makes a queue ignore what is added and hand out what it still has. Then each Get reports the
 // shutdown. ShutDownWithDrain waits, in addition, until the workers are done with everything, and
-// ShutDownContext does so for a limited time. If keys are queued, and for 10 s none was held or taken, both
-// log it, and ShutDownWithDrain drops them and returns. All may be called any number of times. Keys that wait
-// for their time are dropped; [Stats] counts what is dropped.
+// ShutDownContext does so for a limited time. Keys that wait for their time are dropped.
 //
 // # Costs
 //
-// Add, Get and Done take constant time; AddAfter takes logarithmic time at worst, and constant time on
-// average when times are in no particular order. Once the queue has had as many keys before, none of them
-// allocates, except that the first key that waits starts a goroutine and a timer. A queue that holds nothing
-// has no goroutine, no timer and little memory, and is garbage when it is no longer referred to, with or
-// without shutdown. (A queue with metrics lives until shutdown: its provider reads it, or a goroutine
-// refreshes its metrics every 500 ms.) After a burst of keys the memory goes back to the collector.
+// Add, Get and Done take constant time, AddAfter logarithmic time. Once the queue has had as many keys before,
+// none of them allocates, except that the first key that waits starts a goroutine and a timer. A queue that
+// holds nothing has no goroutine, no timer and little memory, and is collected without shutdown. (A queue with
+// metrics lives until shutdown.) After a burst of keys the memory goes back to the collector.
 //
 // # Seeing into it
 //
-// Beyond client-go's interfaces every queue of this project is an [Extended], at every layer and behind every
-// wrapper, and every rate-limiting one an [ExtendedRateLimiting], which counts failures. Package
-// foreign makes them of others. Package operate has what operators do with a queue, and package
-// leasing what a queue has that lends its keys for a time.
-//
-// Extended has Stats, which returns numbers, Snapshot, which lists the first keys that are
-// being processed, are queued, wait, and keep failing, and SnapshotKeys, which goes over all keys in steps. A
-// queue with a name and a [MetricsProvider] also knows since when each key has been processed or queued. A
-// [StatsProvider], such as that of package prom, reads the numbers when it needs them; to others the queue
-// pushes every change, as in client-go. Package debug shows all this as a page.
+// Stats of [Extended] has numbers, Snapshot the first keys of each state, and SnapshotKeys all keys. With a name
+// and a [MetricsProvider], such as that of package prom, the queue also measures times. Package debug shows
+// all this as a page. Packages operate and leasing have what operators and other processes do with a queue.
 //
 // # Time
 //
-// All times come from the configured clock. On a fake clock (k8s.io/utils/clock/testing) nothing happens
-// until the test steps it, and on the real clock a queue that is built inside a testing/synctest bubble
-// lives in the bubble's time. A key is never added before its time by the clock's own reading, also when
-// the clock jumps. Times more than 146 years from the queue's first reading count as that far away.
+// All times come from the configured clock, or from a testing/synctest bubble (docs/testing.md). A key is never
+// added before its time by the clock's own reading, even when the clock jumps. Times more than 146 years from
+// the queue's first reading count as that far away.
 //
-// # Code of yours that the queue calls
+// # Foreign code
 //
-// The methods of a clock, a context or a metric must not call [runtime.Goexit]. A context whose Done channel
-// is closed must return an error from Err. A metric must not call the queue, because it runs under the
-// queue's lock. A panic in your code is not recovered: it ends the program, as elsewhere in Go. A caller that
-// recovers it finds the lock free, and nothing else is promised.
+// A clock, a context or a metric must not call [runtime.Goexit]. A panic in your code is not recovered. A
+// caller that recovers it finds the lock free, and nothing else is promised.
 //
 // # Keys
 //
-// A key is any comparable value; small ones are best. A method that is given a key of an interface type that
-// cannot be hashed panics with a runtime error that names the type, like a map. It also panics if the key is
-// not equal to itself (NaN), because such a key could never be found again. Neither harms the queue.
+// A key is any comparable value; small ones are best. Like a map, a method panics if a key of an interface type
+// cannot be hashed. It also panics if the key is not equal to itself (NaN). Neither harms the queue.
 package workqueue

@@ -10,11 +10,11 @@ import (
 	"github.com/keyedqueue/workqueue/operate"
 )
 
-// Inspector shows a queue to tools that do not know the type of its keys. Its functions are
-// the queue's methods. A key of another type makes them panic.
+// Inspector shows a queue to tools that do not know the type of its keys. Its functions are the queue's
+// methods, and panic on a key of another type.
 type Inspector struct {
-	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on
-	// top of, so that tools show only one of them: nil if the queue has made its lower layers itself.
+	// Queue is the queue itself, for comparison. Below is the queue on top of which the program has put it: nil
+	// if the queue has made its lower layers itself.
 	Queue, Below any
 
 	// These are those of [Extended].
@@ -26,7 +26,7 @@ type Inspector struct {
 	Add          func(key any)
 	AddCause     func(key any, cause Cause)
 
-	// Forget makes the queue and its limiter forget the key's failures. It is nil if the queue has no limiter.
+	// Forget makes the queue and its limiter forget key's failures. It is nil without a limiter.
 	Forget func(key any)
 
 	// These are those of [operate.Operable], and nil if the queue is not Operable. Without groups, theirs are
@@ -43,7 +43,7 @@ type Inspector struct {
 	GivenUp                     func(limit int) []operate.GivenUpKey[any]
 	RetryGivenUp, ForgetGivenUp func(key any) bool
 
-	// Facts returns what only this kind of queue knows, for display. It is nil if there is nothing.
+	// Facts returns what only this kind of queue knows, for display. It may be nil.
 	Facts func() []operate.Fact
 }
 
@@ -51,11 +51,11 @@ type Inspector struct {
 type InspectorProvider interface {
 	StatsProvider
 	// InspectQueue is called once for each queue that is made with that name, with its outermost layer. What
-	// WatchQueue says of its function holds for those of q, but a Snapshot takes longer.
+	// WatchQueue says of stats holds for q, but a Snapshot takes longer.
 	InspectQueue(name string, q Inspector)
 }
 
-// Inspect returns an Inspector of q, which must be an [Extended]. Package foreign makes one of other queues.
+// Inspect returns an Inspector of queue. It panics unless that is an [Extended]: package foreign makes one.
 func Inspect[T comparable](queue TypedInterface[T]) Inspector {
 	q, ok := queue.(Extended[T])
 	if !ok {

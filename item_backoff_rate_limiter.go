@@ -14,13 +14,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys (and the replicas of a
-// program) that have failed together do not come back together. The kinds and their names are those of Marc
-// Brooker's "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015); docs/backoff.md compares them.
+// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys and replicas that have
+// failed together are not retried together. The kinds are those of Marc Brooker's "Exponential Backoff And
+// Jitter" (AWS Architecture Blog, 2015); docs/backoff.md compares them.
 type Jitter uint8
 
 const (
-	// NoJitter takes the ceiling itself: all that failed together comes back together.
+	// NoJitter takes the ceiling itself.
 	NoJitter Jitter = iota
 	// FullJitter takes anything from 0 to the ceiling.
 	FullJitter
@@ -36,71 +36,58 @@ func (j Jitter) String() string {
 	return [...]string{"NoJitter", "FullJitter", "EqualJitter"}[j]
 }
 
-// BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its
-// zero value is ready to use, with the numbers of client-go's default. With n the failures of the key that
-// were counted before this one, the ceiling of the delay is
+// BackoffConfig configures [NewTypedItemBackoffRateLimiter]. Its zero value is ready to use, with the
+// numbers of client-go's default. After n failures that were counted before, a key's delay is, in float64
+// cut to whole nanoseconds and with random(a, b) uniform from a to b,
 //
 //	ceiling(n) = min(Base · Factor^n, Max)
-//
-// computed in float64 and cut to whole nanoseconds. From there the kinds of jitter take, with
-// random(a, b) each nanosecond from a to b with the same probability,
 //
 //	NoJitter     ceiling(n)
 //	FullJitter   random(0, ceiling(n))
 //	EqualJitter  random(ceiling(n)/2, ceiling(n))
-//
-// So no delay is above Max or below zero, and keys that have reached Max are still spread.
 type BackoffConfig[T comparable] struct {
-	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
+	// Base is the ceiling of the first delay: 5 ms unless positive, and at most Max.
 	Base time.Duration
 
-	// Max is the longest delay. 1000 s unless positive.
+	// Max is the longest delay: 1000 s unless positive.
 	Max time.Duration
 
-	// ForKey, unless nil, returns Base and Max of a key: 0 means the config's. When calls it, without a lock.
+	// ForKey, unless nil, returns Base and Max of a key: 0 means the config's. It is called without a lock.
 	ForKey func(key T) (base, longest time.Duration)
 
-	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. One below 1 means 1:
-	// a mistake must not make a busy loop.
+	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2, and less than 1 means 1.
 	Factor float64
 
-	// Jitter makes delays random. NoJitter unless it is one of the other constants.
+	// Jitter makes delays random. Unknown values mean NoJitter.
 	Jitter Jitter
 
-	// A key is forgotten without a call of Forget when ForgetAfter has passed since the end of its last delay.
-	// This should be longer than it takes until the key fails again: it may wait for another limiter, then in
-	// the queue, and is then processed. Unless positive, ForgetAfter is twice Max (as in client-go's
-	// util/flowcontrol), but at least 10 minutes. math.MaxInt64 means until Forget (or 36 years).
+	// ForgetAfter is how long after the end of its last delay a key is forgotten without a call of Forget. It
+	// should be longer than a key waits and is processed until it fails again. Unless positive, it is twice
+	// Max, but at least 10 minutes. math.MaxInt64 means until Forget (or 36 years).
 	ForgetAfter time.Duration
 
-	// Bucket, unless nil, limits all keys together: each failure takes a token, and waits until that is there if
-	// that is later. So delays can be above Max.
+	// Bucket, unless nil, limits all keys together: each failure takes a token, and waits at least until that
+	// is there, even beyond Max.
 	Bucket *rate.Limiter
 
-	// Clock measures delays, ForgetAfter and the tokens of Bucket, so it should be the queue's. The limiter
-	// reads it under its lock. Nil means the real clock. When the clock is set back, time continues from there.
+	// Clock should be the queue's; nil means the real clock. The limiter reads it under its lock. When it is
+	// set back, time continues from there.
 	Clock clock.PassiveClock
 }
 
 // NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as
-// configured by config, and counts a failure once for each delay that was served: a call that fails before
-// the delay of the failure before it has passed is the same failure. When then returns what is left of that
-// delay, and NumRequeues stays. So events that bring a failing key early cannot inflate its delay
-// (kubernetes/kubernetes#132805): with Factor 2, once its cause is repaired, the key is retried within the
-// time for which it was broken (with EqualJitter twice that; with FullJitter in nearly all cases four times,
-// without a bound). With Factor 3 that is 2.1 times, with 10 it is 9 times.
+// configured by config. A call that fails before the delay of the last failure has passed is the same
+// failure: When returns what is left of that delay, and NumRequeues stays. So events that bring a failing
+// key early cannot inflate its delay (kubernetes/kubernetes#132805). With Factor 2 and no jitter, a key is
+// retried after a repair within the time for which it was broken: docs/backoff.md has the other cases.
 //
-// A queue of this module counts the failures of Fail itself, and asks for their delays by [DelayLimiter].
 // Inside a [TypedMaxOfRateLimiter] or a [TypedWithMaxWaitRateLimiter] the limiter knows only its own delay:
 // use Bucket and Max instead.
 //
-// Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
-// (kubernetes/kubernetes#138743). So a program that never calls Forget keeps about as many keys as have
-// failed in the time delay + ForgetAfter: each call drops up to 4,096 that have expired.
-//
-// Each method takes logarithmic time, and no allocation once the table has its size; no goroutine or timer is
-// started. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index. All methods may be called by
-// many goroutines at once. No value in config makes a method panic: its fields say what wrong values mean.
+// The limiter forgets keys after ForgetAfter (kubernetes/kubernetes#138743), up to 4,096 with each call. So
+// without Forget it keeps about as many keys as have failed in the time delay + ForgetAfter. A key takes its
+// own size and at most 58 bytes. Each method takes logarithmic time, and allocates nothing once the table
+// has its size. The limiter has no goroutine. No value in config makes a method panic.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) TypedRateLimiter[T] {
 	r := &itemBackoffRateLimiter[T]{
 		forKey: config.ForKey,
@@ -127,10 +114,8 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) Typed
 // maxForgetAfter leaves room above it, so that a key's expiry says when its delay ends: see delayLeftLocked.
 const maxForgetAfter = expiring.Horizon / 4
 
-// NewTypedControllerRateLimiter returns a limiter with the numbers of [DefaultTypedControllerRateLimiter] (5
-// ms to 1000 s for each key; for all together 10 a second after a burst of 100) that counts a failure once
-// for each delay that was served, as [NewTypedItemBackoffRateLimiter] does. It mends a controller whose
-// failing keys are also brought by events. c should be the queue's clock; nil means the real one.
+// NewTypedControllerRateLimiter returns [NewTypedItemBackoffRateLimiter] with the numbers of
+// [DefaultTypedControllerRateLimiter]. c should be the queue's clock; nil means the real one.
 func NewTypedControllerRateLimiter[T comparable](c clock.PassiveClock) TypedRateLimiter[T] {
 	return NewTypedItemBackoffRateLimiter(BackoffConfig[T]{Clock: c, Bucket: rate.NewLimiter(10, 100)})
 }

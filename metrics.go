@@ -32,53 +32,53 @@ type HistogramMetric interface {
 }
 
 // MetricsProvider makes the metrics of a queue that has a name, each once. Metrics are called under the
-// queue's lock, so they should be quick and must not call it. A method may return nil to leave a metric out.
+// queue's lock: they should be quick and must not call the queue. A method may return nil to leave a metric
+// out.
 type MetricsProvider interface {
-	// NewDepthMetric makes the number of keys that are queued, or were added again while workers hold them.
+	// NewDepthMetric makes the number of keys that are queued, or were added again while held.
 	NewDepthMetric(name string) GaugeMetric
-	// NewAddsMetric makes the number of adds but those of keys that needed processing already.
+	// NewAddsMetric makes the number of adds, except of keys that needed processing already.
 	NewAddsMetric(name string) CounterMetric
-	// NewLatencyMetric makes the seconds from a key's first add until a worker gets it.
+	// NewLatencyMetric makes the seconds from a key's first add to its hand-out.
 	NewLatencyMetric(name string) HistogramMetric
 	// NewWorkDurationMetric makes the seconds from Get to Done.
 	NewWorkDurationMetric(name string) HistogramMetric
-	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that are not
-	// Done, summed. It is set every 500 ms of the queue's clock and, after shutdown, with every Done.
+	// NewUnfinishedWorkSecondsMetric makes the sum of the seconds for which workers have held keys. It is set
+	// every 500 ms of the queue's clock and, after shutdown, with every Done.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
-	// NewLongestRunningProcessorSecondsMetric makes that time of the key that was handed out first.
+	// NewLongestRunningProcessorSecondsMetric makes that time of the longest held key alone.
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
-	// NewRetriesMetric makes the number of calls of AddAfter before shutdown, AddRateLimited included.
+	// NewRetriesMetric makes the number of calls of AddAfter and AddRateLimited before shutdown.
 	NewRetriesMetric(name string) CounterMetric
 }
 
-// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes
-// no metrics and starts no goroutine: it counts inside itself, several times as fast as pushing every change.
+// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. Its queues make no
+// metrics and have no goroutine. They count inside, several times as fast as pushing every change.
 type StatsProvider interface {
 	MetricsProvider
-	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in
-	// seconds, ascending and not NaN; nil means powers of ten from 10 ns to 1,000 s, as in
-	// controller-runtime. Else making a queue with a name panics; redisqueue.New returns an error.
+	// HistogramBounds returns the longest time that each bucket takes, in seconds, ascending and not NaN.
+	// Otherwise making a queue with a name panics (redisqueue.New returns an error). Nil means powers of ten
+	// from 10 ns to 1,000 s.
 	HistogramBounds() []float64
-	// WatchQueue is called once for a queue that is made with that name, however many layers it has. What stats
-	// returns is the whole queue's: a key that moves between the layers may be counted twice, but is never
-	// missing. (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its
-	// own. The numbers of both add up, and a key may be missing from both for a moment.) The function stats may
-	// be called at any time, takes constant time and does not block. When ShuttingDown is set and Queued,
-	// Processing and Waiting are zero, nothing changes any more but UnmatchedDones. A queue that is never shut
-	// down lives as long as its stats.
+	// WatchQueue is called once for a queue that is made with that name, no matter how many layers it has.
+	// stats may be called at any time, takes constant time and does not block. A key that moves between layers
+	// may be counted twice, but is never missing. (A delaying queue on top of an existing queue is watched on
+	// its own: the numbers of both add up, and a moving key may be missing for a moment.) When ShuttingDown is
+	// set and Queued, Processing and Waiting are zero, only UnmatchedDones still changes. A queue that is never
+	// shut down lives as long as stats.
 	WatchQueue(name string, stats func() Stats)
 }
 
-// SetProvider sets the provider of all queues that are made from now on with a name and without a
-// provider of their own. Only the first call has an effect; nil is ignored.
+// SetProvider sets the provider of all queues that are made afterwards with a name and without a provider of
+// their own. Only the first call has an effect; nil is ignored.
 func SetProvider(metricsProvider MetricsProvider) {
 	if p := any(metricsProvider); p != nil {
 		observe.Global.CompareAndSwap(nil, &p)
 	}
 }
 
-// StatsProviderFor returns configured or, if that is nil, the provider of SetProvider, if it is a
-// StatsProvider, and otherwise nil. It is for queues of other packages.
+// StatsProviderFor returns configured, or the provider of SetProvider if configured is nil, as far as it is
+// a StatsProvider, and otherwise nil. It is for queues of other packages.
 func StatsProviderFor(configured MetricsProvider) StatsProvider {
 	p, _ := providerFor("a queue", configured).(StatsProvider)
 	return p

@@ -2,7 +2,7 @@ package workqueue
 
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
-// PutOnHold ends the work on key, which the caller holds, and leaves the key to the caller: see [Extended].
+// PutOnHold implements [Extended].
 func (q *Typed[T]) PutOnHold(key T) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()

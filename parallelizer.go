@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// DoWorkPieceFunc does one piece of work, which is known by its number.
+// DoWorkPieceFunc does the piece of work with that number.
 type DoWorkPieceFunc func(piece int)
 
 type options struct{ chunkSize int }
@@ -14,17 +14,15 @@ type options struct{ chunkSize int }
 // Options are options of [ParallelizeUntil].
 type Options func(*options)
 
-// WithChunkSize makes a worker of [ParallelizeUntil] take c pieces at a time, c < 1 meaning 1. It pays for a
-// great many pieces that each take less than about a microsecond.
+// WithChunkSize makes a worker of [ParallelizeUntil] take c pieces at a time, at least one. It pays for
+// pieces of less than about a microsecond.
 func WithChunkSize(c int) func(*options) {
 	return func(o *options) { o.chunkSize = c }
 }
 
 // ParallelizeUntil calls doWorkPiece once for each piece from 0 to pieces-1, in up to workers goroutines (at
-// least one), and returns when all these calls have returned. When ctx, which may be nil, is done, no further
-// call is begun, so some pieces may never be done: check ctx.Err().
-//
-// A panic of doWorkPiece is not recovered: it ends the program, as it does in any goroutine.
+// least one), and returns when these calls have returned. When ctx, which may be nil, is done, no further
+// call begins, so pieces may be left: check ctx.Err(). A panic of doWorkPiece is not recovered.
 func ParallelizeUntil(ctx context.Context, workers, pieces int, doWorkPiece DoWorkPieceFunc, opts ...Options) {
 	if pieces <= 0 {
 		return

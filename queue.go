@@ -13,35 +13,35 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TypedInterface is a queue of keys. It has each key at most once, and hands each key to at most one worker
-// at a time. The package comment describes a key's life.
-//
-// All methods are safe for concurrent use.
+// TypedInterface is a queue of keys. The package comment describes a key's life. All methods are safe for
+// concurrent use.
 type TypedInterface[T comparable] interface {
-	// Add says that item needs processing. It does nothing if item is queued already, or was added again
-	// since the worker that holds it got it. After shutdown it does nothing.
+	// Add says that item needs processing. It does nothing if item is queued already. If a worker holds item,
+	// Done queues it. After shutdown it does nothing.
 	Add(item T)
-	// Len returns the number of queued keys. Keys that workers hold are not counted.
+	// Len returns the number of queued keys, without those that workers hold.
 	Len() int
 	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown
-	// it hands out what is still queued, when limits let it go, and then returns shutdown = true.
+	// it hands out what is still queued, when limits allow, and then returns shutdown = true, even while other
+	// workers hold keys that will be queued again.
 	Get() (item T, shutdown bool)
-	// Done ends the caller's work on an item from Get. One that was added meanwhile goes to the end of the line.
+	// Done ends the caller's work on an item from Get. An item that was added meanwhile goes to the end of the
+	// line.
 	Done(item T)
 	// ShutDown makes the queue ignore later adds, and wakes every Get. What is queued is still handed out. It
-	// ends a ShutDownWithDrain that is waiting.
+	// ends a ShutDownWithDrain that is waiting. The ShutDown methods may be called any number of times.
 	ShutDown()
-	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every key that was
-	// handed out is Done, which includes the keys that were added while workers held them. In the queues of this
-	// package it waits no longer than until no key was held, and nobody called Get, for 10 s.
+	// ShutDownWithDrain is ShutDown that waits until no key is queued or held: forever if a worker never calls
+	// Done. But in the queues of this package, if keys are queued, and for 10 s of the queue's clock none is
+	// held and nobody takes one, it logs once how many are left, drops them and returns.
 	ShutDownWithDrain()
-	// ShuttingDown reports whether one of the ShutDown methods has been called.
+	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown() bool
 }
 
 // TypedQueueConfig configures [NewTypedWithConfig]. Its zero value is a FIFO queue without metrics.
 type TypedQueueConfig[T comparable] struct {
-	// Name is the queue's name in its metrics. Without one it has none, and only AddCause reads the clock.
+	// Name is the queue's name in its metrics. Without a name it has none.
 	Name string
 
 	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
@@ -50,19 +50,18 @@ type TypedQueueConfig[T comparable] struct {
 	// Clock is where all times come from. Nil means the real clock.
 	Clock clock.WithTicker
 
-	// Queue decides the order of the queued keys. Nil means first in, first out. That is much faster than
-	// any Queue, DefaultQueue included, because it needs no second copy of the keys.
+	// Queue decides the order of the queued keys. Nil means first in, first out, and is much faster than any
+	// Queue, DefaultQueue included.
 	Queue Queue[T]
 }
 
-// NewTyped returns a FIFO queue without metrics. It starts no goroutine, and a queue that is no
-// longer referred to needs no ShutDown to be collected.
+// NewTyped returns a FIFO queue without metrics.
 func NewTyped[T comparable]() *Typed[T] {
 	return NewTypedWithConfig(TypedQueueConfig[T]{})
 }
 
-// NewTypedWithConfig returns a queue configured by config. Only one with a name and a provider of metrics
-// starts a goroutine, which refreshes two of its metrics every 500 ms until shutdown.
+// NewTypedWithConfig returns a queue configured by config. With a name and a provider that is no
+// [StatsProvider], a goroutine refreshes two metrics every 500 ms until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }
@@ -91,8 +90,7 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	return q
 }
 
-// Typed is a queue as the package comment describes it, made by [NewTyped] or [NewTypedWithConfig]. Add, Get
-// and Done take constant time, and no allocation once the queue has held as many keys before.
+// Typed is the queue that the package comment describes, made by [NewTyped] or [NewTypedWithConfig].
 type Typed[T comparable] struct {
 	Unimplemented[T]
 
@@ -166,7 +164,7 @@ func (q *Typed[T]) notifyAndUnlock() {
 	}
 }
 
-// Add queues item, unless it is queued already. If a worker holds it, Done queues it.
+// Add implements [TypedInterface].
 func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -241,7 +239,7 @@ func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// Len returns how many keys are queued. Keys that workers hold do not count.
+// Len implements [TypedInterface].
 func (q *Typed[T]) Len() int {
 	q.mu.Lock()
 	defer q.unlock()
@@ -255,14 +253,13 @@ func (q *Typed[T]) lenLocked() int {
 	return q.mu.ready.n
 }
 
-// Get waits for a key and hands it out until Done. After shutdown, when nothing is queued, it does not block,
-// also while other workers hold keys that will be queued again.
+// Get implements [TypedInterface].
 func (q *Typed[T]) Get() (item T, shutdown bool) {
 	item, err := q.getUntil(nil, nil)
 	return item, err != nil
 }
 
-// GetContext is Get that gives up when ctx is done: see [Extended].
+// GetContext implements [Extended].
 func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	// Methods of ctx are foreign code, which must not run under the lock.
 	if err := ctx.Err(); err != nil {
@@ -272,7 +269,7 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	return item, gate.PublicError(ctx, err)
 }
 
-// Next is GetContext that also returns when the key was added and whether it has causes: see [Extended].
+// Next implements [Extended]. It leaves Failures zero: the layer above counts them.
 func (q *Typed[T]) Next(ctx context.Context) (h HandOut[T], err error) {
 	if err := ctx.Err(); err != nil {
 		return h, err
@@ -334,8 +331,7 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) {
 	q.mu.processing++
 }
 
-// Done ends the work on item, and queues it if it was added meanwhile. Of a key that no worker holds it only
-// counts [Stats].UnmatchedDones.
+// Done implements [TypedInterface]. For a key that no worker holds it only counts [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -401,21 +397,21 @@ func (q *Typed[T]) deleteLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// Queue holds the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one. Its
-// methods are called under the queue's lock: never two at once, and they must not call the queue back.
+// Queue holds the keys that wait for a worker, and decides their order, for [TypedQueueConfig]. Its methods
+// are called under the queue's lock: never two at once, and they must not call the queue back.
 type Queue[T comparable] interface {
-	// Touch is called when a key is added that is in the Queue already: queued, and not held by a worker.
+	// Touch is called when a key is added that is queued already.
 	Touch(item T)
-	// Push puts a key into the Queue. It is not called for a key that is there.
+	// Push puts in a key that is not there.
 	Push(item T)
-	// Len returns the number of keys in the Queue.
+	// Len returns the number of keys.
 	Len() int
 	// Pop takes out the next key. It is called only while Len is not zero.
 	Pop() (item T)
 }
 
-// DefaultQueue returns a [Queue] that is first in, first out, for Queues that order some keys themselves and
-// leave the rest to it. It has no lock of its own. Pop of an empty one panics.
+// DefaultQueue returns a [Queue] that is first in, first out, for Queues that order only some keys
+// themselves. It has no lock of its own. Pop of an empty one panics.
 func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
 
 type fifo[T comparable] struct{ ring[T] }

@@ -10,13 +10,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows it. A
-// worker calls AddRateLimited after a failure, Forget after a success or to give up, and then Done.
+// TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows it.
 type TypedRateLimitingInterface[T comparable] interface {
 	TypedDelayingInterface[T]
 
-	// AddRateLimited asks the limiter, which may count a failure of item, and adds item after its delay.
-	// After shutdown it adds nothing.
+	// AddRateLimited adds item after the limiter's delay. The limiter may count a failure of item. After
+	// shutdown nothing is added.
 	AddRateLimited(item T)
 
 	// Forget makes the limiter forget item's failures, after a success or a last try. Done must also be called.
@@ -28,29 +27,26 @@ type TypedRateLimitingInterface[T comparable] interface {
 
 // TypedRateLimitingQueueConfig configures [NewTypedRateLimitingQueueWithConfig].
 type TypedRateLimitingQueueConfig[T comparable] struct {
-	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. Clock also measures how long the delay of
-	// a failure lasts, over any DelayingQueue. The limiter has a clock of its own.
+	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. Clock also measures the delays of
+	// failures, even over a DelayingQueue that is given here. The limiter has a clock of its own.
 	Name            string
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
 
-	// DelayingQueue is where keys go with the limiter's delay. Nil means one with the fields above; one that is
-	// given has its own. Its priorities, leases and failure counts are not seen through the result.
+	// DelayingQueue is where keys go with the limiter's delay. Nil means one with the fields above. The
+	// priorities, leases and failure counts of a given one are not seen through the result.
 	DelayingQueue TypedDelayingInterface[T]
 }
 
 // NewTypedRateLimitingQueue returns a rate-limiting queue without metrics. A nil rateLimiter means
-// [DefaultTypedControllerRateLimiter]. See [NewTypedRateLimitingQueueWithConfig].
+// [DefaultTypedControllerRateLimiter].
 func NewTypedRateLimitingQueue[T comparable](rateLimiter TypedRateLimiter[T]) TypedRateLimitingInterface[T] {
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, TypedRateLimitingQueueConfig[T]{})
 }
 
-// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil rateLimiter
-// means [DefaultTypedControllerRateLimiter]. The result is also an [ExtendedRateLimiting], unless
-// config.DelayingQueue is a queue that is no [Extended]: then the result is plain, as client-go's.
-//
-// Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
-// key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)
+// NewTypedRateLimitingQueueWithConfig is [NewTypedRateLimitingQueue] configured by config. The result is an
+// [ExtendedRateLimiting], unless config.DelayingQueue is no [Extended]: then it has client-go's methods
+// alone.
 func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimiter[T], config TypedRateLimitingQueueConfig[T]) TypedRateLimitingInterface[T] {
 	if rateLimiter == nil {
 		rateLimiter = DefaultTypedControllerRateLimiter[T]()

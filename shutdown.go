@@ -8,8 +8,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown makes the queue ignore adds, and Get return once nothing is queued. It may be called any number of
-// times, and ends a drain. It waits for the goroutine that refreshes metrics, if any, and for nothing else.
+// ShutDown implements [TypedInterface]. It waits for nothing but the goroutine that refreshes metrics.
 func (q *Typed[T]) ShutDown() {
 	defer q.ticker.Wait()
 	q.mu.Lock()
@@ -18,10 +17,7 @@ func (q *Typed[T]) ShutDown() {
 	q.beginShutDownLocked()
 }
 
-// ShutDownWithDrain shuts the queue down and waits until no key is queued or held, or ShutDown is called:
-// forever if a worker never calls Done. But if keys are queued, and for 10 s of the queue's clock no key is
-// held and nobody takes one, the workers have gone: then it logs once how many keys are left, drops them, and
-// returns. [Stats].Dropped counts them.
+// ShutDownWithDrain implements [TypedInterface].
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.drain(context.Background(), func() (again bool) {
@@ -31,8 +27,7 @@ func (q *Typed[T]) ShutDownWithDrain() {
 	})
 }
 
-// ShutDownContext is ShutDownWithDrain that waits as long as ctx says: see [Extended]. It drops nothing, and
-// also logs once how many keys are left.
+// ShutDownContext implements [Extended].
 func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 	return q.drain(ctx, func() (again bool) {
 		q.logLeft()
@@ -45,7 +40,7 @@ func (q *Typed[T]) drain(ctx context.Context, tired func() (again bool)) error {
 	return q.beginDrain().WaitPatiently(ctx, q.clock, q.idle, tired)
 }
 
-// ShuttingDown reports whether the queue has been shut down.
+// ShuttingDown implements [TypedInterface].
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for. Unlock ends the drain of an empty queue.
@@ -114,8 +109,7 @@ func (q *Typed[T]) beginShutDownLocked() {
 // maxPerLock is how many keys are dropped under one lock.
 const maxPerLock = 512
 
-// DropQueued takes all queued keys out of a queue that is shutting down: see [Extended]. It takes a
-// microsecond or two for each key. Other calls come in between.
+// DropQueued implements [Extended].
 func (q *Typed[T]) DropQueued() []T {
 	var keys []T
 	for more := true; more; {

@@ -8,21 +8,20 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Snapshot shows people what is in a queue at one moment. It holds copies: keeping it does not harm the
-// queue. Each list has at most 512 keys; SnapshotKeys of [Extended] yields the others.
+// Snapshot is what is in a queue at one moment: copies of at most 512 keys of each state.
 type Snapshot[T comparable] struct {
-	// Stats are those of the same moment, or nearly so. They count all keys.
+	// Stats count all keys, at nearly the same moment.
 	Stats Stats
-	// Processing are keys that workers hold and that are not on hold, the longest held first.
+	// Processing are held keys that are not on hold, the longest held first.
 	Processing []KeySnapshot[T]
-	// Queued are keys that wait for a worker: the next one first, or the oldest with a custom Queue.
+	// Queued are keys that wait for a worker, the next one first, or the oldest with a custom Queue.
 	Queued []KeySnapshot[T]
-	// Waiting are keys that wait for their time: the next due first.
+	// Waiting are keys that wait for their time, the next due first.
 	Waiting []KeySnapshot[T]
-	// Failing are keys of any state whose failures the queue or its limiter has counted, the most first.
+	// Failing are keys of any state with failures that the queue or its limiter has counted, the most first.
 	Failing []KeySnapshot[T]
-	// FailingUnlisted reports that Failing lacks keys that were added by AddRateLimited alone, because a limiter
-	// is not a [RequeueLister], as those of client-go.
+	// FailingUnlisted reports that Failing lacks keys that were added by AddRateLimited alone, because a
+	// limiter is no [RequeueLister].
 	FailingUnlisted bool
 }
 
@@ -39,40 +38,36 @@ const (
 // KeySnapshot is what a queue knows of a key.
 type KeySnapshot[T comparable] struct {
 	Key T
-	// State is where the key is in its life. It is empty for a key that is not in the queue.
+	// State is empty for a key that is not in the queue.
 	State KeyState
 	// Since is when a worker got the key, when it was queued, or when it began to wait. (In priorityqueue an
-	// event moves that of a waiting key once.) It is zero for a key that is just moving from waiting to queued
-	// and, without metrics, for all but waiting keys.
+	// event moves that of a waiting key once.) It is zero for a key that is moving from waiting to queued and,
+	// without metrics, for all but waiting keys.
 	Since time.Time
-	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since
-	// the queue was made or its first key began to wait, Since and Due are off by as much.
+	// Due is when a waiting key comes due. If the wall clock was set meanwhile, Since and Due are off by as
+	// much.
 	Due time.Time
-	// Again reports that a key that is being processed was added meanwhile, so that Done queues it again.
-	// OnHold reports that it is on hold; only queues in memory say so.
+	// Again reports that a held key was added meanwhile, so that Done queues it again. OnHold reports that it
+	// is on hold; only queues in memory know.
 	Again, OnHold bool
 	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if that is more.
-	// Failures are what the queue knows of the former.
 	Requeues int
 	Failures Failures
-	// Priority and Group are those of the key, in a queue that has such.
+	// Priority and Group are zero in a queue without such.
 	Priority int
 	Group    string
-	// Blocked reports that a queued key cannot be handed out, because its group is at its limit or paused.
+	// Blocked reports that a queued key cannot be handed out: its group is at its limit or paused.
 	Blocked bool
-	// Causes are those of [Extended], nil if there are none.
+	// Causes is nil if there are none.
 	Causes *Causes
 }
 
 // maxSnapshot is how many keys of a state Snapshot copies at most: no call may hold a lock for milliseconds.
 const maxSnapshot = 512
 
-// Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each, as they are at
-// one moment. Ten keys of a million cost no more than ten of ten.
-//
-// A queue without metrics looks through all keys for those that are being processed, and a queue with a
-// custom Queue for those that are queued, with the lock given back every few hundred keys. The first that it
-// finds need not be the oldest.
+// Snapshot implements [Extended]. Its cost depends on limit alone, with two exceptions. A queue without
+// metrics looks through all keys for held ones, and a queue with a custom Queue for queued ones: a few
+// hundred under one lock, and the first that it finds need not be the oldest.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := q.copyLists(limit)
@@ -117,12 +112,12 @@ func (q *Typed[T]) keysIn(wanted func(sets) bool) iter.Seq[KeySnapshot[T]] {
 	return keytable.InSteps(&q.mu.keys, q.mu.Lock, q.unlock, add)
 }
 
-// SnapshotKeys yields the keys of every state, a few hundred under one lock: see [Extended].
+// SnapshotKeys implements [Extended].
 func (q *Typed[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	return q.keysIn(func(sets) bool { return true })
 }
 
-// SnapshotKey returns what the queue knows of key, in constant time.
+// SnapshotKey implements [Extended], in constant time.
 func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
@@ -133,7 +128,7 @@ func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	return KeySnapshot[T]{Key: key}, false
 }
 
-// AddedAt returns when key, which a worker holds, was first added before it was handed out.
+// AddedAt implements [Extended].
 func (q *Typed[T]) AddedAt(key T) (at time.Time) {
 	if q.observer == nil {
 		return at

@@ -20,64 +20,59 @@ type Stats struct {
 	PausedUntil time.Time
 	// Processing is the number of keys that workers hold.
 	Processing int
-	// OnHold is how many of those are on hold, by PutOnHold of [Extended]. Again is how many of the others were
-	// added meanwhile, so that they are queued when their worker is Done.
+	// OnHold is how many of those are on hold, and Again how many of the others were added meanwhile.
 	OnHold, Again int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If
 	// Queued, Processing and Waiting are all zero, the queue had no key at some moment.
 	Waiting int
-	// Failing is the number of keys in FailingKeys of [ExtendedRateLimiting], without its limit. Other queues
-	// leave it zero.
+	// Failing is the number of keys with failures that Fail of [ExtendedRateLimiting] has counted.
 	Failing int
 
-	// Adds counts the adds that changed something, as the metric does.
+	// Adds counts adds, except of keys that needed processing already.
 	Adds uint64
-	// Retries counts the adds with a delay before shutdown: AddAfter, AddRateLimited, and Fail unless it gives
-	// the key up.
+	// Retries counts, before shutdown, AddAfter, AddRateLimited, and Fail unless it gives the key up.
 	Retries uint64
-	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that
-	// DropQueued, or a ShutDownWithDrain that nobody helped, has dropped. (A shared queue counts the adds that
-	// were not sent to the server.)
+	// Dropped counts the keys that were waiting for their time at shutdown, and those that DropQueued or
+	// ShutDownWithDrain has dropped. (In a shared queue: the adds that were not sent to the server.)
 	Dropped uint64
 	// UnmatchedDones counts the calls of Done for a key that no worker held. Each is a bug in the caller.
 	UnmatchedDones uint64
 
-	// OldestQueued is how long ago the key that has been queued for longest was added or came due. (A key that
-	// was added while a worker held it counts from that add.) Like the other times, it is zero in a queue
-	// without metrics. It is also zero in a queue with a custom Queue, whose head is unknown.
+	// OldestQueued is how long ago the longest queued key was added or came due. Like the other times, it is
+	// zero without metrics. It is also zero with a custom Queue, whose head is unknown.
 	OldestQueued time.Duration
 	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown bool
-	// LongestRunning is for how long the worker that got its key first has held it, UnfinishedWork the sum of
-	// these times for all held keys. Both leave out keys on hold.
+	// LongestRunning is for how long the longest held key has been held, UnfinishedWork the sum over all held
+	// keys. Both leave out keys on hold.
 	LongestRunning, UnfinishedWork time.Duration
 	// Latency has the times from first add to Get, WorkDuration those from Get to Done or PutOnHold. They are
 	// nil without metrics.
 	Latency, WorkDuration *Histogram
-	// ByPriority divides Queued and Again together. It is nil in a queue without priorities.
+	// ByPriority divides Queued and Again together. It is nil without priorities.
 	ByPriority *PriorityDepths
-	// Shared has further numbers of a queue that processes share, and is nil in others. StatsOf of package lease
-	// returns them.
+	// Shared has further numbers of a queue that processes share: see StatsOf of package lease. It is nil in
+	// others.
 	Shared any
 }
 
 // PriorityDepths are the numbers of keys of each priority that are queued, or were added again while a worker
 // holds them, but for keys on hold.
 type PriorityDepths struct {
-	// Depths are those of the priorities that the queue has met first, 25 at most, highest priority first.
+	// Depths has the 25 priorities that the queue has met first, highest first.
 	Depths []PriorityDepth
-	// Others is the number of such keys of all other priorities.
+	// Others is the number of keys of all other priorities.
 	Others int
 }
 
-// PriorityDepth is the number of such keys of one priority.
+// PriorityDepth is the number of keys of one priority.
 type PriorityDepth struct{ Priority, Queued int }
 
 // Histogram counts times by their length. It is a copy and does not change.
 type Histogram struct {
 	// Bounds are the longest times that each bucket takes, in seconds, ascending. Do not change them.
 	Bounds []float64 `json:"bounds"`
-	// Counts are the numbers of times in each bucket alone and, last, of those above all bounds.
+	// Counts are the numbers of times in each bucket alone and, last, above all bounds.
 	Counts []uint64 `json:"counts"`
 	// Sum is the sum of all times, in seconds.
 	Sum float64 `json:"sum_seconds"`
@@ -107,7 +102,7 @@ func (h *Histogram) Plus(other *Histogram) *Histogram {
 	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
 }
 
-// Stats returns the queue's numbers in constant time.
+// Stats implements [Extended].
 func (q *Typed[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.unlock()
