@@ -10,17 +10,16 @@ import (
 	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
-// Cause is why a key was added. A handler must do the same without it: causes are merged and cut, and many
-// adds have none.
+// Cause is why a key was added. A handler must not depend on it: causes are merged and cut, and many adds
+// have none.
 type Cause struct {
-	// Reason says in a few words what has happened: "Secret db changed". 256 bytes of it are kept.
+	// Reason says what has happened, in at most 256 bytes: "Secret db changed".
 	Reason string `json:"reason,omitempty"`
-	// TraceParent is the W3C traceparent of the span in which it happened. More than 64 bytes are dropped.
+	// TraceParent is the W3C traceparent of its span, in at most 64 bytes.
 	TraceParent string `json:"traceparent,omitempty"`
-	// Quiet makes an add that does not close the channel of AddedAgain. The key is queued again nevertheless.
-	// Every other add closes it, even one without a cause, and a delayed one that comes due.
+	// Quiet makes an add that does not close the channel of AddedAgain. Every other add closes it.
 	Quiet bool `json:"quiet,omitempty"`
-	// Time is when the key was added. The queue sets it if it is zero.
+	// Time is when the key was added; zero means now.
 	Time time.Time `json:"time,omitzero"`
 }
 
@@ -30,20 +29,19 @@ const (
 	maxCauses      = 8
 )
 
-// Causes are why a key was handed out. All callers share Last: do not change its elements.
+// Causes are why a key was handed out. Do not change the elements of Last: they are shared.
 type Causes struct {
-	// Last are the last eight causes that differ in Reason or TraceParent, the latest one last.
+	// Last are the last eight, different in Reason or TraceParent.
 	Last []Cause `json:"last,omitempty"`
-	// Others is how many earlier causes those have pushed out.
-	Others int `json:"others,omitempty"`
-	// First is when the first of all was added.
-	First time.Time `json:"first,omitzero"`
+	// Others is how many those pushed out.
+	Others int       `json:"others,omitempty"`
+	First  time.Time `json:"first,omitzero"`
 }
 
 // IsZero reports whether there is no cause.
 func (c Causes) IsZero() bool { return len(c.Last) == 0 }
 
-// String returns the different reasons, the latest one last, and how many other causes came before.
+// String returns the different reasons, the latest last.
 func (c Causes) String() string {
 	var reasons []string
 	for _, cause := range c.Last {
@@ -57,8 +55,7 @@ func (c Causes) String() string {
 	return strings.Join(reasons, "; ")
 }
 
-// Plus returns a copy of c with one more cause, cut to its bounds. A cause without Reason and TraceParent is
-// ignored.
+// Plus returns a copy of c with cause, if that has a Reason or TraceParent.
 func (c Causes) Plus(cause Cause) Causes {
 	if len(cause.Reason) > maxReason {
 		cause.Reason = strings.ToValidUTF8(cause.Reason[:maxReason], "")
@@ -85,7 +82,7 @@ func (c Causes) Plus(cause Cause) Causes {
 	return c
 }
 
-// AddCause adds key to queue and says why, if the queue is an [Extended]. Otherwise it is Add.
+// AddCause is AddCause of queue if that is an [Extended], and otherwise Add.
 func AddCause[T comparable](queue TypedInterface[T], key T, cause Cause) {
 	if q, ok := queue.(Extended[T]); ok {
 		q.AddCause(key, cause)
@@ -94,7 +91,7 @@ func AddCause[T comparable](queue TypedInterface[T], key T, cause Cause) {
 	}
 }
 
-// AddCause implements [Extended].
+// See [Extended].
 func (q *Typed[T]) AddCause(item T, cause Cause) {
 	h := keytable.HashOf(item)
 	if cause.Time.IsZero() {
@@ -108,7 +105,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	}
 }
 
-// Causes implements [Extended].
+// See [Extended].
 func (q *Typed[T]) Causes(item T) Causes {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -133,7 +130,7 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	return current
 }
 
-// AddedAgain implements [Extended].
+// See [Extended].
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
