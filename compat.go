@@ -53,7 +53,7 @@ func New() *Type { return NewTyped[any]() }
 // Deprecated: Use NewTypedWithConfig.
 func NewWithConfig(config QueueConfig) *Type { return NewTypedWithConfig(config) }
 
-// Deprecated: Use NewTypedWithConfig, with a Name.
+// Deprecated: Use NewTypedWithConfig.
 func NewNamed(name string) *Type { return NewWithConfig(QueueConfig{Name: name}) }
 
 // Deprecated: Use NewTypedDelayingQueue.
@@ -69,17 +69,17 @@ func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueue[T]()
 }
 
-// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name and a Queue.
+// Deprecated: Use NewTypedDelayingQueueWithConfig.
 func NewDelayingQueueWithCustomQueue(q Interface, name string) DelayingInterface {
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Queue: q})
 }
 
-// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name.
+// Deprecated: Use NewTypedDelayingQueueWithConfig.
 func NewNamedDelayingQueue(name string) DelayingInterface {
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name})
 }
 
-// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name and a Clock.
+// Deprecated: Use NewTypedDelayingQueueWithConfig.
 func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) DelayingInterface {
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }
@@ -94,12 +94,12 @@ func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimiting
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, config)
 }
 
-// Deprecated: Use NewTypedRateLimitingQueueWithConfig, with a Name.
+// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
 func NewNamedRateLimitingQueue(rateLimiter RateLimiter, name string) RateLimitingInterface {
 	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{Name: name})
 }
 
-// Deprecated: Use NewTypedRateLimitingQueueWithConfig, with a DelayingQueue.
+// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
 func NewRateLimitingQueueWithDelayingInterface(di DelayingInterface, rateLimiter RateLimiter) RateLimitingInterface {
 	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{DelayingQueue: di})
 }
