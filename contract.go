@@ -14,15 +14,12 @@ import (
 // All four can get further methods. So only a type that embeds one of them, or Unimplemented, implements
 // them: then a method that is added later is inherited, from the queue below or with its default.
 
-// ErrShutDown is returned by GetContext and Next after shutdown when nothing is queued, and by
-// ShutDownContext when a call of ShutDown ended its wait.
+// ErrShutDown is what methods of [Extended] return after shutdown.
 var ErrShutDown = errors.New("workqueue: queue is shut down")
 
-// Extended is what the queues of this project offer beyond client-go's interfaces, at every layer and behind
-// every wrapper. Package foreign makes one of any other queue.
-//
-// A queue of yours implements it by embedding an Extended, and overrides what it changes. With a Get of its
-// own it also needs a GetContext and a Next.
+// Extended is what every queue of this project has beyond client-go's methods. Package foreign makes one of
+// any other queue. A queue of yours embeds an Extended and overrides what it changes: with a Get of its own
+// also GetContext and Next.
 type Extended[T comparable] interface {
 	TypedInterface[T]
 	// mustEmbed keeps types that embed nothing of this package from implementing the interface.
@@ -30,119 +27,97 @@ type Extended[T comparable] interface {
 
 	// Next is GetContext that also returns what the queue knows of the key.
 	Next(ctx context.Context) (HandOut[T], error)
-	// GetContext is Get that gives up when ctx is done: then it takes no key, even if some are queued, and
-	// returns ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx is
-	// nil.
+	// GetContext is Get that returns ctx.Err() when ctx is done, even if keys are queued, and ErrShutDown when
+	// Get reports shutdown. It panics if ctx is nil.
 	GetContext(ctx context.Context) (item T, err error)
-	// ShutDownContext is ShutDownWithDrain that waits no longer than ctx, and drops no queued key. It returns
-	// nil when nothing is queued or held, ctx.Err() if ctx was done first, and ErrShutDown if a call of
-	// ShutDown ended the wait. The queue is shutting down in every case.
+	// ShutDownContext is ShutDownWithDrain that drops no queued key. It returns nil when nothing is queued or
+	// held, ctx.Err() if ctx is done first, and ErrShutDown if ShutDown ends the wait.
 	ShutDownContext(ctx context.Context) error
-	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in their order.
-	// Afterwards nothing is queued any more, not even a key that was added while a worker holds it, and drains
-	// wait for held keys alone. It takes a microsecond or two for each key; other calls come in between. Before
-	// shutdown, and in a queue that processes share, it does nothing and returns nil.
+	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in order, at a
+	// microsecond or two each. Afterwards nothing is queued, not even what was added while held. Before
+	// shutdown, and in a queue that processes share, it does nothing.
 	DropQueued() []T
 
-	// AddCause is Add that says why. It allocates, and a key with causes takes a few hundred bytes more. When
-	// adds are merged, so are their causes.
+	// AddCause is Add that says why, and allocates. When adds are merged, so are their causes.
 	AddCause(key T, cause Cause)
-	// Causes returns why key was added: until its hand-out if a worker holds it, and so far if it is queued. (A
-	// queue on a server knows it of held keys alone.) Done forgets it.
+	// Causes returns why key, queued or held, was added before its hand-out. A queue on a server knows it of
+	// held keys alone.
 	Causes(key T) Causes
-	// AddedAgain returns a channel that is closed once key, which the caller holds, has been added since its
-	// hand-out, at once or because its time has come. Adds with a Quiet cause do not count, nor adds after
-	// Done. It is nil if no worker holds the key.
+	// AddedAgain returns a channel that is closed when key is added, except quietly, or comes due, while a
+	// worker holds it. It is nil if none does.
 	AddedAgain(key T) <-chan struct{}
-	// AddedAt returns when key, which a worker holds, was first added or came due before its hand-out. It is
-	// zero for other keys, without metrics, and if the queue does not know.
+	// AddedAt returns when key, which a worker holds, was first added or came due before its hand-out, if the
+	// queue knows: it needs metrics.
 	AddedAt(key T) time.Time
 
-	// PutOnHold ends the work on key, which the caller holds, for all counted times; Done comes later.
-	// Stats.OnHold counts the key, and the lists of Snapshot leave it out. All else is as before. It does
-	// nothing for another key, or if key is on hold already.
+	// PutOnHold ends the work on key, which the caller holds, for all counted times; Done comes later. Snapshot
+	// leaves the key out.
 	PutOnHold(key T)
 
-	// Stats returns the queue's numbers in constant time. It asks no server.
+	// Stats returns the queue's numbers in constant time, without a server.
 	Stats() Stats
-	// Snapshot returns Stats and up to limit keys of each state, at most 512 of each, oldest first.
+	// Snapshot returns Stats and up to limit keys of each state, at most 512, oldest first.
 	Snapshot(limit int) Snapshot[T]
-	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A queued or held key
-	// that also waits for its time has that as its Due.
+	// SnapshotKey returns what the queue knows of key, and whether it has key.
 	SnapshotKey(key T) (k KeySnapshot[T], found bool)
-	// SnapshotKeys yields the keys in no particular order, once for each state that they are in. It copies a
-	// few hundred at a time and holds no lock while it yields them. A key that moves meanwhile may be yielded
-	// twice, or not at all.
+	// SnapshotKeys yields the keys in any order, once for each state, and holds no lock meanwhile. A key that
+	// moves may be yielded twice, or not at all.
 	SnapshotKeys() iter.Seq[KeySnapshot[T]]
 }
 
-// ExtendedRateLimiting is a rate-limiting queue that counts failures. Every rate-limiting queue of this
-// project implements it, and package foreign makes one of any other.
-//
-// A worker whose call has failed calls Fail instead of AddRateLimited. A call that fails before the delay of
-// the last failure has passed, because an event has brought the key early, is the same failure: it is not
-// counted, and the retry comes when it was due before. So events inflate no delay and use up no retries
-// (kubernetes/kubernetes#132805). The queue keeps counts and delays for failing keys alone, on its own
-// monotonic clock. Forget, Remove and giving up end the count. Giving up also takes back a retry that still
-// waits. After a success the worker must call Forget.
+// ExtendedRateLimiting is a rate-limiting queue that counts failures, as the package comment describes:
+// events inflate no delay and use up no retries (kubernetes/kubernetes#132805). Every rate-limiting queue of
+// this project implements it.
 type ExtendedRateLimiting[T comparable] interface {
 	TypedRateLimitingInterface[T]
 	Extended[T]
 	// Fail says that the call for key, which the caller holds, has failed. It counts the failure and adds the
-	// key after the limiter's delay, or after f.AtLeast if that is longer. Or it gives the key up and forgets
-	// its failures. The caller still has to call Done. After shutdown Fail counts, and adds nothing. In memory
-	// it takes logarithmic time and ignores ctx.
+	// key after the limiter's delay, or f.AtLeast if that is longer. Or it gives the key up: then it forgets
+	// the failures and takes back a waiting retry. Done must also be called. After shutdown Fail only counts.
+	// It takes logarithmic time.
 	//
-	// An error means that the server that keeps the count has not answered before ctx was done. Retry is then
-	// this process's estimate, and the server gets the failure and the key when it is back.
+	// An error means that a server keeps the count, and has not answered before ctx was done. Retry is then
+	// this process's estimate, and the server gets the failure later. Queues in memory ignore ctx.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
-	// Failures returns the failures that Fail has counted for key: zero for a key that has not failed, was
-	// forgotten, removed or given up. It is cheap while nothing fails.
+	// Failures returns the counted failures of key.
 	Failures(key T) Failures
-	// FailingKeys returns up to limit of the keys with counted failures, in the queue or not, the most failures
-	// first. In memory it looks at all of them, a few hundred under one lock. On a server it takes up to a
-	// second, and returns what it has by then.
+	// FailingKeys returns up to limit keys with counted failures, in the queue or not, the most failures first.
+	// In memory it looks at all of them; on a server it takes up to a second.
 	FailingKeys(limit int) []KeySnapshot[T]
 }
 
-// HandOut is a key that a worker has got, with what the queue knew of it then.
+// HandOut is a key that a worker has got, with what the queue knew of it.
 type HandOut[T comparable] struct {
 	Key T
-	// Failures are those of the calls before this one. If Left is positive, an event brought the key early: the
-	// call is attempt Count, and otherwise Count+1.
-	Failures Failures
-	// Priority is zero in a queue without priorities.
-	Priority int
-	// AddedAt is what AddedAt of [Extended] returns.
-	AddedAt time.Time
-	// HasCauses reports whether Causes returns any.
+	// Failures are those of earlier calls. With Left an event brought the key early: the call is attempt Count,
+	// and otherwise Count+1.
+	Failures  Failures
+	Priority  int
+	AddedAt   time.Time
 	HasCauses bool
-	// AtOnce is how many calls in a row before this one were interrupted by the end of their process: see
-	// HandBack of leasing.Answerer. It is zero if no other process has the queue.
+	// AtOnce is how many calls in a row before this one ended with their process: see leasing.Answerer.
 	AtOnce int
 }
 
-// Failures are the calls for a key that have failed in a row. It is zero if the last one has not failed.
+// Failures are the calls for a key that have failed in a row.
 type Failures struct {
-	// Count is how many were counted.
 	Count int
-	// Left is what is left of the delay after the last.
+	// Left is what is left of the last one's delay.
 	Left time.Duration
-	// Since is when the first of them failed.
+	// Since is when the first one failed.
 	Since time.Time
-	// Err is the text of the latest error, at most 512 bytes of it.
+	// Err is the text of the latest error, cut to 512 bytes.
 	Err string
 }
 
-// Failure is a failed call, for Fail of [ExtendedRateLimiting].
+// Failure is a failed call, for Fail.
 type Failure struct {
-	// Err is why. The queue keeps its text: see [Failures].
 	Err error
-	// AtLeast is the shortest time until the key is retried.
+	// AtLeast is the shortest time until a retry.
 	AtLeast time.Duration
-	// MaxRetries is how many failures in a row are retried. Zero means all, a negative number none.
+	// MaxRetries is how many failures in a row are retried: zero means all, a negative number none.
 	MaxRetries int
-	// RetryFor gives the key up at its first failure after it has been failing for longer. Zero means no limit.
+	// RetryFor gives up a key that has been failing for longer. Zero means no limit.
 	RetryFor time.Duration
 	// Terminal gives the key up now.
 	Terminal bool
@@ -150,19 +125,17 @@ type Failure struct {
 
 // Retry is what a queue makes of a [Failure].
 type Retry struct {
-	// Attempt is how many failures in a row are counted, this one included.
+	// Attempt is the number of counted failures, this one included.
 	Attempt int
-	// Delay is how long the key waits, unless an add brings it earlier. It is zero if the key is given up, and
-	// if a foreign queue does not say.
+	// Delay is how long the key waits, unless an add brings it earlier: zero if a foreign queue does not say.
 	Delay time.Duration
-	// Same reports that this is the same failure as the last one.
-	Same bool
-	// GivenUp reports that the key is not retried.
+	// Same reports that the last delay had not passed, so this one is not counted.
+	Same    bool
 	GivenUp bool
 }
 
-// Unimplemented is embedded by queues that implement [Extended] or [ExtendedRateLimiting] method by method.
-// It has the default of each method that is added to them after v1.
+// Unimplemented is embedded by queues that implement [Extended] method by method. It has the defaults of
+// methods that are added after v1.
 type Unimplemented[T comparable] struct{}
 
 func (Unimplemented[T]) mustEmbed(T) {}
