@@ -16,38 +16,34 @@ import (
 )
 
 // TypedRateLimiter decides how long a key waits before it is retried. It is safe for concurrent use. Most
-// limiters of this package keep a failed key until Forget, so every key that has succeeded or is given up
-// must be forgotten.
+// keep a key until Forget, so call that after a success or a last try.
 type TypedRateLimiter[T comparable] interface {
 	// When counts a failure of item, and returns how long it must wait.
 	When(item T) time.Duration
-	// Forget forgets the failures of item.
 	Forget(item T)
-	// NumRequeues returns how many failures of item were counted since it was forgotten.
+	// NumRequeues returns how many failures of item are counted.
 	NumRequeues(item T) int
 }
 
-// DelayLimiter is a [TypedRateLimiter] for queues that count failures themselves, by Fail of
-// [ExtendedRateLimiting]. The limiters of this package that count are. Fail asks others by When.
+// DelayLimiter is a [TypedRateLimiter] for Fail of [ExtendedRateLimiting], which asks others by When. The
+// limiters of this package that count implement it.
 type DelayLimiter[T comparable] interface {
 	TypedRateLimiter[T]
-	// Delay returns how long item waits after its n-th failure in a row, counted from 1. It counts nothing for
-	// item, and holds no lock while foreign code runs.
+	// Delay returns how long item waits after its n-th failure, from 1, without counting it. It holds no lock
+	// while foreign code runs.
 	Delay(item T, n int) time.Duration
 }
 
-// RequeueLister is a [TypedRateLimiter] that lists the keys that keep failing, for a queue's Snapshot. The
-// limiters of this package do so.
+// RequeueLister is a [TypedRateLimiter] that lists failing keys for Snapshot, as those of this package do.
 type RequeueLister[T comparable] interface {
-	// Requeued yields the keys with counted failures and their numbers, in any order, perhaps twice, and holds
-	// no lock meanwhile. complete is false if another limiter that it asks does not list.
+	// Requeued yields keys and their failures in any order, perhaps twice, without a lock. complete is false if
+	// it asks a limiter that does not list.
 	Requeued() (keys iter.Seq2[T, int], complete bool)
 }
 
-// DefaultTypedControllerRateLimiter returns what most controllers use: a key waits 5 ms after its first
-// failure and twice as long after each further one, up to 1000 s. All keys together come no faster than 10 a
-// second after a burst of 100. When counts every failed call, also those that events bring:
-// [NewTypedControllerRateLimiter] does not.
+// DefaultTypedControllerRateLimiter makes a key wait 5 ms after its first failure and twice as long after
+// each further one, up to 1000 s. All keys together come no faster than 10 a second after a burst of 100.
+// Failures that events bring early count as well.
 func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedMaxOfRateLimiter(
 		NewTypedItemExponentialFailureRateLimiter[T](5*time.Millisecond, 1000*time.Second),
@@ -55,13 +51,13 @@ func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	)
 }
 
-// TypedBucketRateLimiter limits all keys together by one token bucket, which must not be nil, on the real
-// clock. It is [NewTypedBucketRateLimiter] that takes a token for each call of When.
+// TypedBucketRateLimiter is [NewTypedBucketRateLimiter] that takes a token for each call of When, on the
+// real clock. The Limiter must not be nil.
 type TypedBucketRateLimiter[T comparable] struct {
 	*rate.Limiter
 }
 
-// When takes a token and returns the time until it is there.
+// See [TypedRateLimiter].
 func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration { return r.Limiter.Reserve().Delay() }
 
 // NumRequeues returns 0.
@@ -76,7 +72,7 @@ func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 }
 
 // TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as
-// long after each further one, up to maxDelay. Negative delays count as zero. Its zero value never delays.
+// long after each further one, up to maxDelay. Negative delays count as zero.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	failureCounts[T]
 	baseDelay time.Duration
@@ -88,17 +84,17 @@ func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Dura
 	return &TypedItemExponentialFailureRateLimiter[T]{baseDelay: baseDelay, maxDelay: maxDelay}
 }
 
-// DefaultTypedItemBasedRateLimiter delays a key by 1 ms, then twice as long after each failure, up to 1000 s.
+// DefaultTypedItemBasedRateLimiter returns a [TypedItemExponentialFailureRateLimiter] from 1 ms to 1000 s.
 func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedItemExponentialFailureRateLimiter[T](time.Millisecond, 1000*time.Second)
 }
 
-// When implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (r *TypedItemExponentialFailureRateLimiter[T]) When(item T) time.Duration {
 	return r.Delay(item, r.increment(item))
 }
 
-// Delay implements [DelayLimiter].
+// See [DelayLimiter].
 func (r *TypedItemExponentialFailureRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	return doubled(r.baseDelay, max(n, 1)-1, r.maxDelay)
 }
@@ -114,7 +110,7 @@ func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 }
 
 // TypedItemFastSlowRateLimiter makes a key wait fastDelay after each of its first maxFastAttempts failures,
-// and slowDelay after the others. Negative delays count as zero. Its zero value never delays.
+// and slowDelay after the others. Negative delays count as zero.
 type TypedItemFastSlowRateLimiter[T comparable] struct {
 	failureCounts[T]
 	maxFastAttempts int
@@ -129,12 +125,12 @@ func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Dur
 	}
 }
 
-// When implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
 	return r.Delay(item, r.increment(item))
 }
 
-// Delay implements [DelayLimiter].
+// See [DelayLimiter].
 func (r *TypedItemFastSlowRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	if n <= r.maxFastAttempts {
 		return max(r.fastDelay, 0)
@@ -142,9 +138,8 @@ func (r *TypedItemFastSlowRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	return max(r.slowDelay, 0)
 }
 
-// TypedMaxOfRateLimiter asks several limiters every time, and takes the largest of what they return. A token
-// bucket gives a token also for a key that another limiter delays for longer, so more keys than its burst
-// may come at once. Its zero value never delays.
+// TypedMaxOfRateLimiter asks all its limiters every time, and takes the largest answer. A bucket gives a
+// token even if another limiter delays the key for longer: more keys than its burst may come at once.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
 }
@@ -154,7 +149,7 @@ func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) Typ
 	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
 }
 
-// When implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	for _, limiter := range r.limiters {
 		longest = max(longest, limiter.When(item))
@@ -162,7 +157,7 @@ func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	return longest
 }
 
-// Delay implements [DelayLimiter]. A limiter of another kind is asked by When.
+// See [DelayLimiter]. It asks other limiters by When.
 func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) {
 	for _, limiter := range r.limiters {
 		longest = max(longest, failures.Ask(limiter, item, n))
@@ -170,7 +165,7 @@ func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) 
 	return longest
 }
 
-// NumRequeues implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
 	most := 0
 	for _, limiter := range r.limiters {
@@ -179,19 +174,19 @@ func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
 	return most
 }
 
-// Forget implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
 	for _, limiter := range r.limiters {
 		limiter.Forget(item)
 	}
 }
 
-// Requeued implements [RequeueLister].
+// See [RequeueLister].
 func (r *TypedMaxOfRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	return requeuedOf(r.limiters)
 }
 
-// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay, or at zero if that is negative.
+// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay, or zero if that is negative.
 type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	limiter  TypedRateLimiter[T]
 	maxDelay time.Duration
@@ -202,12 +197,12 @@ func NewTypedWithMaxWaitRateLimiter[T comparable](limiter TypedRateLimiter[T], m
 	return &TypedWithMaxWaitRateLimiter[T]{limiter: limiter, maxDelay: maxDelay}
 }
 
-// When implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) When(item T) time.Duration {
 	return w.cut(w.limiter.When(item))
 }
 
-// Delay implements [DelayLimiter]. A limiter of another kind is asked by When.
+// See [DelayLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) Delay(item T, n int) time.Duration {
 	return w.cut(failures.Ask(w.limiter, item, n))
 }
@@ -216,13 +211,13 @@ func (w TypedWithMaxWaitRateLimiter[T]) cut(delay time.Duration) time.Duration {
 	return max(0, min(delay, w.maxDelay))
 }
 
-// Forget implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) Forget(item T) { w.limiter.Forget(item) }
 
-// NumRequeues implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limiter.NumRequeues(item) }
 
-// Requeued implements [RequeueLister].
+// See [RequeueLister].
 func (w TypedWithMaxWaitRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	return requeuedOf([]TypedRateLimiter[T]{w.limiter})
 }
@@ -271,7 +266,7 @@ func (c *failureCounts[T]) increment(item T) int {
 	return int(k.Value)
 }
 
-// NumRequeues implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (c *failureCounts[T]) NumRequeues(item T) int {
 	h := keytable.HashOf(item)
 	c.mu.Lock()
@@ -282,7 +277,7 @@ func (c *failureCounts[T]) NumRequeues(item T) int {
 	return 0
 }
 
-// Forget implements [TypedRateLimiter].
+// See [TypedRateLimiter].
 func (c *failureCounts[T]) Forget(item T) {
 	if !c.some.Load() {
 		keytable.CheckKey(item)
@@ -297,21 +292,18 @@ func (c *failureCounts[T]) Forget(item T) {
 	}
 }
 
-// Requeued implements [RequeueLister].
+// See [RequeueLister].
 func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	count := func(s keytable.Slot) int { return int(c.keys.At(s).Value) }
 	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, count), true
 }
 
 // NewTypedBucketRateLimiter returns a limiter that limits all keys together by one token bucket, on the
-// clock c. Nil for c means the real clock, and a nil limiter never delays.
+// clock c, or the real one if that is nil. A nil limiter never delays.
 //
-// When takes a token, and returns how long it takes until that is there: math.MaxInt64 if the bucket's burst
-// is zero and its limit is not infinite. While a key waits for its token, When takes no other and returns
-// what is left. So sixty adds of a noisy key do not make others wait for sixty tokens
-// (argoproj/argo-cd#17257). Forget gives no token back, but the key's next call takes one. NumRequeues
-// returns 0. All methods take logarithmic time, and allocate nothing once the table of waiting keys has its
-// size. The caller may use limiter as well, with times of the same clock.
+// When takes a token, and returns how long it takes until that is there. A key that waits for its token
+// takes no other (argoproj/argo-cd#17257). Forget gives no token back. NumRequeues returns 0. Methods take
+// logarithmic time. The caller may use limiter as well, with times of the same clock.
 func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
 	if limiter == nil {
 		limiter = rate.NewLimiter(rate.Inf, 0)
