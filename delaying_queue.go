@@ -17,17 +17,16 @@ import (
 // TypedDelayingInterface is a queue to which a key can be added for later.
 type TypedDelayingInterface[T comparable] interface {
 	TypedInterface[T]
-	// AddAfter adds item when duration has passed, or at once if duration is not positive. If item waits
-	// already, the earlier time counts. A waiting item can be added as well, and then comes twice. After
-	// shutdown AddAfter does nothing. In the queues of this package it never blocks.
+	// AddAfter adds item when duration has passed. If item waits already, the earlier time counts. A waiting
+	// item can be added as well, and then comes twice. After shutdown nothing is added. In this package
+	// AddAfter never blocks.
 	AddAfter(item T, duration time.Duration)
 }
 
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
-	// Logger logs how many waiting keys a shutdown drops; nil means no log of that. It also logs how many keys
-	// a drain leaves because nobody takes them; nil means [slog.Default]. A shutdown waits for the goroutine
-	// that may call Logger, so Logger must not shut the queue down.
+	// Logger logs how many waiting keys a shutdown drops, if not nil. It, or else [slog.Default], logs how many
+	// queued keys a drain leaves. It must not shut the queue down.
 	Logger *logr.Logger
 
 	// Name, MetricsProvider and Clock are those of [TypedQueueConfig].
@@ -35,18 +34,17 @@ type TypedDelayingQueueConfig[T comparable] struct {
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
 
-	// Queue is where keys go when they are due. Nil means one from NewTypedWithConfig with the fields above,
-	// which have no effect on a Queue that is given here.
+	// Queue is where due keys go. Nil means one with the fields above, which have no effect on another.
 	Queue TypedInterface[T]
 }
 
-// NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key waits.
+// NewTypedDelayingQueue returns a delaying queue without metrics.
 func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{})
 }
 
-// NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is an
-// [Extended], unless config.Queue is none: then it has client-go's methods alone.
+// NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. It is an [Extended] if
+// config.Queue is, or is nil.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newDelayingQueue(config, provider)
