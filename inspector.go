@@ -13,8 +13,7 @@ import (
 // Inspector shows a queue to tools that do not know the type of its keys. Its functions are the queue's
 // methods, and panic on a key of another type.
 type Inspector struct {
-	// Queue is the queue itself, for comparison. Below is the queue on top of which the program has put it: nil
-	// if the queue has made its lower layers itself.
+	// Queue is the queue itself, for comparison, and Below the one below that the program has given.
 	Queue, Below any
 
 	// These are those of [Extended].
@@ -26,7 +25,7 @@ type Inspector struct {
 	Add          func(key any)
 	AddCause     func(key any, cause Cause)
 
-	// Forget makes the queue and its limiter forget key's failures. It is nil without a limiter.
+	// Forget also makes the limiter forget. It is nil without a limiter.
 	Forget func(key any)
 
 	// These are those of [operate.Operable], and nil if the queue is not Operable. Without groups, theirs are
@@ -43,19 +42,19 @@ type Inspector struct {
 	GivenUp                     func(limit int) []operate.GivenUpKey[any]
 	RetryGivenUp, ForgetGivenUp func(key any) bool
 
-	// Facts returns what only this kind of queue knows, for display. It may be nil.
+	// Facts returns what only this kind of queue knows. It may be nil.
 	Facts func() []operate.Fact
 }
 
 // InspectorProvider is a [StatsProvider] that also looks at keys.
 type InspectorProvider interface {
 	StatsProvider
-	// InspectQueue is called once for each queue that is made with that name, with its outermost layer. What
-	// WatchQueue says of stats holds for q, but a Snapshot takes longer.
+	// InspectQueue is called once for each queue with a name, with its outermost layer. WatchQueue's rules hold
+	// for q, but Snapshot takes longer.
 	InspectQueue(name string, q Inspector)
 }
 
-// Inspect returns an Inspector of queue. It panics unless that is an [Extended]: package foreign makes one.
+// Inspect returns an Inspector of queue, and panics unless that is an [Extended].
 func Inspect[T comparable](queue TypedInterface[T]) Inspector {
 	q, ok := queue.(Extended[T])
 	if !ok {
