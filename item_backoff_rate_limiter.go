@@ -14,17 +14,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys and replicas that have
-// failed together are not retried together. The kinds are those of Marc Brooker's "Exponential Backoff And
-// Jitter" (AWS Architecture Blog, 2015); docs/backoff.md compares them.
+// Jitter makes delays random, so that keys and replicas that have failed together are not retried together.
+// The formulas are Marc Brooker's ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015);
+// docs/backoff.md compares them.
 type Jitter uint8
 
 const (
-	// NoJitter takes the ceiling itself.
 	NoJitter Jitter = iota
-	// FullJitter takes anything from 0 to the ceiling.
 	FullJitter
-	// EqualJitter takes anything from half the ceiling to the ceiling.
 	EqualJitter
 )
 
@@ -36,9 +33,9 @@ func (j Jitter) String() string {
 	return [...]string{"NoJitter", "FullJitter", "EqualJitter"}[j]
 }
 
-// BackoffConfig configures [NewTypedItemBackoffRateLimiter]. Its zero value is ready to use, with the
-// numbers of client-go's default. After n failures that were counted before, a key's delay is, in float64
-// cut to whole nanoseconds and with random(a, b) uniform from a to b,
+// BackoffConfig configures [NewTypedItemBackoffRateLimiter]. Its zero value has the numbers of client-go's
+// default. After n counted failures before, a key's delay is, in float64 cut to whole nanoseconds and with
+// random(a, b) uniform from a to b,
 //
 //	ceiling(n) = min(Base · Factor^n, Max)
 //
@@ -52,42 +49,34 @@ type BackoffConfig[T comparable] struct {
 	// Max is the longest delay: 1000 s unless positive.
 	Max time.Duration
 
-	// ForKey, unless nil, returns Base and Max of a key: 0 means the config's. It is called without a lock.
+	// ForKey, unless nil, returns Base and Max of a key: 0 means the config's. No lock is held.
 	ForKey func(key T) (base, longest time.Duration)
 
-	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2, and less than 1 means 1.
+	// Factor is by how much delays grow with each failure. Zero and NaN mean 2, and less than 1 means 1.
 	Factor float64
 
-	// Jitter makes delays random. Unknown values mean NoJitter.
 	Jitter Jitter
 
-	// ForgetAfter is how long after the end of its last delay a key is forgotten without a call of Forget. It
-	// should be longer than a key waits and is processed until it fails again. Unless positive, it is twice
-	// Max, but at least 10 minutes. math.MaxInt64 means until Forget (or 36 years).
+	// ForgetAfter is how long after its last delay a key is forgotten without Forget: longer than it waits and
+	// is processed until it fails again. Unless positive, it is twice Max, but at least 10 minutes; at most 36
+	// years.
 	ForgetAfter time.Duration
 
-	// Bucket, unless nil, limits all keys together: each failure takes a token, and waits at least until that
-	// is there, even beyond Max.
+	// Bucket, unless nil, limits all keys together: a failure takes a token and waits for it, even beyond Max.
 	Bucket *rate.Limiter
 
-	// Clock should be the queue's; nil means the real clock. The limiter reads it under its lock. When it is
-	// set back, time continues from there.
+	// Clock should be the queue's; nil means the real clock. It is read under the limiter's lock.
 	Clock clock.PassiveClock
 }
 
-// NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as
-// configured by config. A call that fails before the delay of the last failure has passed is the same
-// failure: When returns what is left of that delay, and NumRequeues stays. So events that bring a failing
-// key early cannot inflate its delay (kubernetes/kubernetes#132805). With Factor 2 and no jitter, a key is
-// retried after a repair within the time for which it was broken: docs/backoff.md has the other cases.
+// NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure. A call
+// that fails before the last delay has passed is the same failure: When returns what is left of that delay,
+// and NumRequeues stays. Inside a [TypedMaxOfRateLimiter] or a [TypedWithMaxWaitRateLimiter] the limiter
+// knows only its own delay: use Bucket and Max instead.
 //
-// Inside a [TypedMaxOfRateLimiter] or a [TypedWithMaxWaitRateLimiter] the limiter knows only its own delay:
-// use Bucket and Max instead.
-//
-// The limiter forgets keys after ForgetAfter (kubernetes/kubernetes#138743), up to 4,096 with each call. So
-// without Forget it keeps about as many keys as have failed in the time delay + ForgetAfter. A key takes its
-// own size and at most 58 bytes. Each method takes logarithmic time, and allocates nothing once the table
-// has its size. The limiter has no goroutine. No value in config makes a method panic.
+// Each call forgets up to 4,096 keys after their ForgetAfter (kubernetes/kubernetes#138743). A key takes its
+// own size and at most 58 bytes. Methods take logarithmic time, and allocate nothing once the table has its
+// size.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) TypedRateLimiter[T] {
 	r := &itemBackoffRateLimiter[T]{
 		forKey: config.ForKey,
