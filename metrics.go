@@ -5,80 +5,76 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// GaugeMetric is a number that goes up and down in steps of one.
+// GaugeMetric goes up and down.
 type GaugeMetric interface {
 	Inc()
 	Dec()
 }
 
-// SettableGaugeMetric is a number that is set.
+// SettableGaugeMetric is set.
 type SettableGaugeMetric interface {
 	Set(float64)
 }
 
-// CounterMetric is a number that only goes up.
+// CounterMetric goes up.
 type CounterMetric interface {
 	Inc()
 }
 
-// SummaryMetric takes single observations.
+// SummaryMetric takes observations.
 type SummaryMetric interface {
 	Observe(float64)
 }
 
-// HistogramMetric takes single observations, in seconds.
+// HistogramMetric takes observations, in seconds.
 type HistogramMetric interface {
 	Observe(float64)
 }
 
-// MetricsProvider makes the metrics of a queue that has a name, each once. Metrics are called under the
-// queue's lock: they should be quick and must not call the queue. A method may return nil to leave a metric
-// out.
+// MetricsProvider makes each metric of a queue with a name once, or nil to leave it out. Metrics are called
+// under the queue's lock: they should be quick and must not call the queue.
 type MetricsProvider interface {
 	// NewDepthMetric makes the number of keys that are queued, or were added again while held.
 	NewDepthMetric(name string) GaugeMetric
-	// NewAddsMetric makes the number of adds, except of keys that needed processing already.
+	// NewAddsMetric makes Adds of [Stats].
 	NewAddsMetric(name string) CounterMetric
 	// NewLatencyMetric makes the seconds from a key's first add to its hand-out.
 	NewLatencyMetric(name string) HistogramMetric
 	// NewWorkDurationMetric makes the seconds from Get to Done.
 	NewWorkDurationMetric(name string) HistogramMetric
-	// NewUnfinishedWorkSecondsMetric makes the sum of the seconds for which workers have held keys. It is set
-	// every 500 ms of the queue's clock and, after shutdown, with every Done.
+	// NewUnfinishedWorkSecondsMetric makes the sum of the seconds for which keys have been held, every 500 ms
+	// and, after shutdown, with every Done.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
-	// NewLongestRunningProcessorSecondsMetric makes that time of the longest held key alone.
+	// NewLongestRunningProcessorSecondsMetric makes the largest of them.
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
-	// NewRetriesMetric makes the number of calls of AddAfter and AddRateLimited before shutdown.
+	// NewRetriesMetric makes Retries of [Stats].
 	NewRetriesMetric(name string) CounterMetric
 }
 
-// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. Its queues make no
-// metrics and have no goroutine. They count inside, several times as fast as pushing every change.
+// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them, several times as fast
+// as pushing every change. Its queues make no metrics and have no goroutine.
 type StatsProvider interface {
 	MetricsProvider
-	// HistogramBounds returns the longest time that each bucket takes, in seconds, ascending and not NaN.
-	// Otherwise making a queue with a name panics (redisqueue.New returns an error). Nil means powers of ten
-	// from 10 ns to 1,000 s.
+	// HistogramBounds returns the upper bounds of the buckets, in seconds, ascending and not NaN: otherwise
+	// making a queue panics. Nil means powers of ten from 10 ns to 1,000 s.
 	HistogramBounds() []float64
-	// WatchQueue is called once for a queue that is made with that name, no matter how many layers it has.
-	// stats may be called at any time, takes constant time and does not block. A key that moves between layers
-	// may be counted twice, but is never missing. (A delaying queue on top of an existing queue is watched on
-	// its own: the numbers of both add up, and a moving key may be missing for a moment.) When ShuttingDown is
-	// set and Queued, Processing and Waiting are zero, only UnmatchedDones still changes. A queue that is never
-	// shut down lives as long as stats.
+	// WatchQueue is called once for a queue with a name. stats may be called at any time, takes constant time
+	// and does not block. A key that moves between layers is never missing, but may be counted twice. (Only a
+	// delaying queue on an existing queue is watched on its own.) After shutdown, without keys, only
+	// UnmatchedDones still changes. Without shutdown a queue lives as long as stats.
 	WatchQueue(name string, stats func() Stats)
 }
 
-// SetProvider sets the provider of all queues that are made afterwards with a name and without a provider of
-// their own. Only the first call has an effect; nil is ignored.
+// SetProvider sets the provider of all later queues with a name and without a provider of their own. Only
+// the first call has an effect; nil is ignored.
 func SetProvider(metricsProvider MetricsProvider) {
 	if p := any(metricsProvider); p != nil {
 		observe.Global.CompareAndSwap(nil, &p)
 	}
 }
 
-// StatsProviderFor returns configured, or the provider of SetProvider if configured is nil, as far as it is
-// a StatsProvider, and otherwise nil. It is for queues of other packages.
+// StatsProviderFor returns the [StatsProvider] of a queue with that configured, or nil: for queues of other
+// packages.
 func StatsProviderFor(configured MetricsProvider) StatsProvider {
 	p, _ := providerFor("a queue", configured).(StatsProvider)
 	return p
