@@ -2,7 +2,7 @@ package workqueue
 
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
-// PutOnHold implements [Extended].
+// See [Extended].
 func (q *Typed[T]) PutOnHold(key T) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
