@@ -13,29 +13,27 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TypedInterface is a queue of keys. The package comment describes a key's life. All methods are safe for
-// concurrent use.
+// TypedInterface is a queue of keys, as the package comment describes. All methods are safe for concurrent
+// use.
 type TypedInterface[T comparable] interface {
-	// Add says that item needs processing. It does nothing if item is queued already. If a worker holds item,
-	// Done queues it. After shutdown it does nothing.
+	// Add says that item needs processing. It does nothing if item is queued already, and after shutdown. If a
+	// worker holds item, Done queues it.
 	Add(item T)
-	// Len returns the number of queued keys, without those that workers hold.
+	// Len returns the number of queued keys.
 	Len() int
-	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown
-	// it hands out what is still queued, when limits allow, and then returns shutdown = true, even while other
-	// workers hold keys that will be queued again.
+	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown,
+	// when nothing is queued, it returns shutdown = true.
 	Get() (item T, shutdown bool)
-	// Done ends the caller's work on an item from Get. An item that was added meanwhile goes to the end of the
-	// line.
+	// Done ends the caller's work on an item from Get.
 	Done(item T)
-	// ShutDown makes the queue ignore later adds, and wakes every Get. What is queued is still handed out. It
-	// ends a ShutDownWithDrain that is waiting. The ShutDown methods may be called any number of times.
+	// ShutDown makes the queue ignore adds, drop keys that wait for their time, and hand out what is queued. It
+	// ends a drain. ShutDown methods may be called repeatedly.
 	ShutDown()
 	// ShutDownWithDrain is ShutDown that waits until no key is queued or held: forever if a worker never calls
-	// Done. But in the queues of this package, if keys are queued, and for 10 s of the queue's clock none is
-	// held and nobody takes one, it logs once how many are left, drops them and returns.
+	// Done. But if keys are queued, and for 10 s of the queue's clock none is held or taken, a queue of this
+	// package logs how many are left, drops them and returns.
 	ShutDownWithDrain()
-	// ShuttingDown reports whether one of the ShutDown methods was called.
+	// ShuttingDown reports whether a ShutDown method was called.
 	ShuttingDown() bool
 }
 
@@ -44,14 +42,13 @@ type TypedQueueConfig[T comparable] struct {
 	// Name is the queue's name in its metrics. Without a name it has none.
 	Name string
 
-	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
+	// MetricsProvider makes the metrics. Nil means that of SetProvider.
 	MetricsProvider MetricsProvider
 
 	// Clock is where all times come from. Nil means the real clock.
 	Clock clock.WithTicker
 
-	// Queue decides the order of the queued keys. Nil means first in, first out, and is much faster than any
-	// Queue, DefaultQueue included.
+	// Queue decides the order of the queued keys. Nil means first in, first out, and is fastest.
 	Queue Queue[T]
 }
 
@@ -60,8 +57,8 @@ func NewTyped[T comparable]() *Typed[T] {
 	return NewTypedWithConfig(TypedQueueConfig[T]{})
 }
 
-// NewTypedWithConfig returns a queue configured by config. With a name and a provider that is no
-// [StatsProvider], a goroutine refreshes two metrics every 500 ms until shutdown.
+// NewTypedWithConfig returns a queue configured by config. With metrics, unless by a [StatsProvider], it has
+// a goroutine until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }
@@ -90,7 +87,7 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	return q
 }
 
-// Typed is the queue that the package comment describes, made by [NewTyped] or [NewTypedWithConfig].
+// Typed is the queue that the package comment describes.
 type Typed[T comparable] struct {
 	Unimplemented[T]
 
@@ -164,7 +161,7 @@ func (q *Typed[T]) notifyAndUnlock() {
 	}
 }
 
-// Add implements [TypedInterface].
+// See [TypedInterface].
 func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -239,7 +236,7 @@ func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// Len implements [TypedInterface].
+// See [TypedInterface].
 func (q *Typed[T]) Len() int {
 	q.mu.Lock()
 	defer q.unlock()
@@ -253,13 +250,13 @@ func (q *Typed[T]) lenLocked() int {
 	return q.mu.ready.n
 }
 
-// Get implements [TypedInterface].
+// See [TypedInterface].
 func (q *Typed[T]) Get() (item T, shutdown bool) {
 	item, err := q.getUntil(nil, nil)
 	return item, err != nil
 }
 
-// GetContext implements [Extended].
+// See [Extended].
 func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	// Methods of ctx are foreign code, which must not run under the lock.
 	if err := ctx.Err(); err != nil {
@@ -269,7 +266,7 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	return item, gate.PublicError(ctx, err)
 }
 
-// Next implements [Extended]. It leaves Failures zero: the layer above counts them.
+// Next implements [Extended], without Failures.
 func (q *Typed[T]) Next(ctx context.Context) (h HandOut[T], err error) {
 	if err := ctx.Err(); err != nil {
 		return h, err
@@ -331,7 +328,7 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) {
 	q.mu.processing++
 }
 
-// Done implements [TypedInterface]. For a key that no worker holds it only counts [Stats].UnmatchedDones.
+// See [TypedInterface]. For a key that no worker holds it only counts [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -397,21 +394,20 @@ func (q *Typed[T]) deleteLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// Queue holds the keys that wait for a worker, and decides their order, for [TypedQueueConfig]. Its methods
-// are called under the queue's lock: never two at once, and they must not call the queue back.
+// Queue holds the queued keys and decides their order. Its methods are called under the queue's lock: never
+// two at once, and they must not call the queue back.
 type Queue[T comparable] interface {
-	// Touch is called when a key is added that is queued already.
+	// Touch is called when a queued key is added.
 	Touch(item T)
-	// Push puts in a key that is not there.
+	// Push puts in a new key.
 	Push(item T)
-	// Len returns the number of keys.
 	Len() int
-	// Pop takes out the next key. It is called only while Len is not zero.
+	// Pop takes out the next key; Len is not zero then.
 	Pop() (item T)
 }
 
-// DefaultQueue returns a [Queue] that is first in, first out, for Queues that order only some keys
-// themselves. It has no lock of its own. Pop of an empty one panics.
+// DefaultQueue returns a [Queue] that is first in, first out, without a lock, for Queues that order only
+// some keys. Pop of an empty one panics.
 func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
 
 type fifo[T comparable] struct{ ring[T] }
