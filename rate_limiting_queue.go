@@ -14,27 +14,25 @@ import (
 type TypedRateLimitingInterface[T comparable] interface {
 	TypedDelayingInterface[T]
 
-	// AddRateLimited adds item after the limiter's delay. The limiter may count a failure of item. After
-	// shutdown nothing is added.
+	// AddRateLimited is AddAfter with the delay from When of the limiter.
 	AddRateLimited(item T)
 
-	// Forget makes the limiter forget item's failures, after a success or a last try. Done must also be called.
+	// Forget makes the limiter forget item, after a success or a last try. Done must also be called.
 	Forget(item T)
 
-	// NumRequeues returns how many failures of item were counted since it was forgotten.
+	// NumRequeues returns how many failures of item are counted.
 	NumRequeues(item T) int
 }
 
 // TypedRateLimitingQueueConfig configures [NewTypedRateLimitingQueueWithConfig].
 type TypedRateLimitingQueueConfig[T comparable] struct {
-	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. Clock also measures the delays of
-	// failures, even over a DelayingQueue that is given here. The limiter has a clock of its own.
+	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. The limiter has a clock of its own.
 	Name            string
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
 
 	// DelayingQueue is where keys go with the limiter's delay. Nil means one with the fields above. The
-	// priorities, leases and failure counts of a given one are not seen through the result.
+	// priorities, leases and failure counts of another are hidden.
 	DelayingQueue TypedDelayingInterface[T]
 }
 
@@ -45,8 +43,7 @@ func NewTypedRateLimitingQueue[T comparable](rateLimiter TypedRateLimiter[T]) Ty
 }
 
 // NewTypedRateLimitingQueueWithConfig is [NewTypedRateLimitingQueue] configured by config. The result is an
-// [ExtendedRateLimiting], unless config.DelayingQueue is no [Extended]: then it has client-go's methods
-// alone.
+// [ExtendedRateLimiting] if config.DelayingQueue is an [Extended], or is nil.
 func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimiter[T], config TypedRateLimitingQueueConfig[T]) TypedRateLimitingInterface[T] {
 	if rateLimiter == nil {
 		rateLimiter = DefaultTypedControllerRateLimiter[T]()
