@@ -8,7 +8,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown implements [TypedInterface]. It waits for nothing but the goroutine that refreshes metrics.
+// See [TypedInterface].
 func (q *Typed[T]) ShutDown() {
 	defer q.ticker.Wait()
 	q.mu.Lock()
@@ -17,7 +17,7 @@ func (q *Typed[T]) ShutDown() {
 	q.beginShutDownLocked()
 }
 
-// ShutDownWithDrain implements [TypedInterface].
+// See [TypedInterface].
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.drain(context.Background(), func() (again bool) {
@@ -27,7 +27,7 @@ func (q *Typed[T]) ShutDownWithDrain() {
 	})
 }
 
-// ShutDownContext implements [Extended].
+// See [Extended].
 func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 	return q.drain(ctx, func() (again bool) {
 		q.logLeft()
@@ -40,7 +40,7 @@ func (q *Typed[T]) drain(ctx context.Context, tired func() (again bool)) error {
 	return q.beginDrain().WaitPatiently(ctx, q.clock, q.idle, tired)
 }
 
-// ShuttingDown implements [TypedInterface].
+// See [TypedInterface].
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for. Unlock ends the drain of an empty queue.
@@ -109,7 +109,7 @@ func (q *Typed[T]) beginShutDownLocked() {
 // maxPerLock is how many keys are dropped under one lock.
 const maxPerLock = 512
 
-// DropQueued implements [Extended].
+// See [Extended].
 func (q *Typed[T]) DropQueued() []T {
 	var keys []T
 	for more := true; more; {
