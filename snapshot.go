@@ -8,31 +8,28 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Snapshot is what is in a queue at one moment: copies of at most 512 keys of each state.
+// Snapshot is what is in a queue at one moment, as copies.
 type Snapshot[T comparable] struct {
-	// Stats count all keys, at nearly the same moment.
 	Stats Stats
-	// Processing are held keys that are not on hold, the longest held first.
+	// Processing leaves out keys on hold, and has the longest held first.
 	Processing []KeySnapshot[T]
-	// Queued are keys that wait for a worker, the next one first, or the oldest with a custom Queue.
+	// Queued has the next key first, or the oldest with a custom Queue.
 	Queued []KeySnapshot[T]
-	// Waiting are keys that wait for their time, the next due first.
+	// Waiting has the next due first.
 	Waiting []KeySnapshot[T]
-	// Failing are keys of any state with failures that the queue or its limiter has counted, the most first.
+	// Failing has keys of any state with counted failures, the most first.
 	Failing []KeySnapshot[T]
-	// FailingUnlisted reports that Failing lacks keys that were added by AddRateLimited alone, because a
-	// limiter is no [RequeueLister].
+	// FailingUnlisted reports that Failing lacks keys, because a limiter is no [RequeueLister].
 	FailingUnlisted bool
 }
 
 // KeyState is where a key is in its life.
 type KeyState string
 
-// The states of the keys in a queue.
 const (
-	KeyQueued     KeyState = "queued"     // is ready for a worker
-	KeyWaiting    KeyState = "waiting"    // waits for its time
-	KeyProcessing KeyState = "processing" // is held by a worker
+	KeyQueued     KeyState = "queued"
+	KeyWaiting    KeyState = "waiting"
+	KeyProcessing KeyState = "processing"
 )
 
 // KeySnapshot is what a queue knows of a key.
@@ -40,34 +37,28 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when a worker got the key, when it was queued, or when it began to wait. (In priorityqueue an
-	// event moves that of a waiting key once.) It is zero for a key that is moving from waiting to queued and,
-	// without metrics, for all but waiting keys.
+	// Since is when a worker got the key, or it was queued or began to wait. Without metrics only waiting keys
+	// have it.
 	Since time.Time
-	// Due is when a waiting key comes due. If the wall clock was set meanwhile, Since and Due are off by as
-	// much.
+	// Due is when a waiting key comes due. Setting the wall clock shifts Since and Due.
 	Due time.Time
-	// Again reports that a held key was added meanwhile, so that Done queues it again. OnHold reports that it
-	// is on hold; only queues in memory know.
+	// Again reports that Done queues a held key again. OnHold is known in memory alone.
 	Again, OnHold bool
-	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if that is more.
+	// Requeues is the failures that Fail has counted, or the limiter if that is more.
 	Requeues int
 	Failures Failures
-	// Priority and Group are zero in a queue without such.
 	Priority int
 	Group    string
-	// Blocked reports that a queued key cannot be handed out: its group is at its limit or paused.
+	// Blocked reports that a queued key's group is at its limit or paused.
 	Blocked bool
-	// Causes is nil if there are none.
-	Causes *Causes
+	Causes  *Causes
 }
 
 // maxSnapshot is how many keys of a state Snapshot copies at most: no call may hold a lock for milliseconds.
 const maxSnapshot = 512
 
-// Snapshot implements [Extended]. Its cost depends on limit alone, with two exceptions. A queue without
-// metrics looks through all keys for held ones, and a queue with a custom Queue for queued ones: a few
-// hundred under one lock, and the first that it finds need not be the oldest.
+// Snapshot implements [Extended], at a cost that depends on limit alone. But without metrics it looks
+// through all keys for held ones, with a custom Queue for queued ones, and may miss the oldest.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := q.copyLists(limit)
@@ -112,12 +103,12 @@ func (q *Typed[T]) keysIn(wanted func(sets) bool) iter.Seq[KeySnapshot[T]] {
 	return keytable.InSteps(&q.mu.keys, q.mu.Lock, q.unlock, add)
 }
 
-// SnapshotKeys implements [Extended].
+// See [Extended].
 func (q *Typed[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	return q.keysIn(func(sets) bool { return true })
 }
 
-// SnapshotKey implements [Extended], in constant time.
+// See [Extended].
 func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
@@ -128,7 +119,7 @@ func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	return KeySnapshot[T]{Key: key}, false
 }
 
-// AddedAt implements [Extended].
+// See [Extended].
 func (q *Typed[T]) AddedAt(key T) (at time.Time) {
 	if q.observer == nil {
 		return at
