@@ -50,7 +50,7 @@ type Extended[T comparable] interface {
 	// queue knows: it needs metrics.
 	AddedAt(key T) time.Time
 
-	// PutOnHold ends the work on key, which the caller holds, for all counted times; Done comes later. Snapshot
+	// PutOnHold ends the counted work time of key, which the caller holds and later gives to Done. Snapshot
 	// leaves the key out.
 	PutOnHold(key T)
 
