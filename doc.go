@@ -46,8 +46,8 @@
 //
 // Fail counts a failure, keeps the text of its error, and adds the key again after the limiter's delay. An
 // event that is added meanwhile brings the key at once. If that call fails before the delay has passed, it is
-// the same failure: it is not counted, and the key is retried when it would have been. MaxRetries, RetryFor or
-// Terminal of [Failure] give a key up until a new event. Forget ends the count. docs/backoff.md has more.
+// the same failure: it is not counted, and the key is retried when it would have been. MaxRetries, RetryFor
+// or Terminal of [Failure] give a key up until a new event. Forget ends the count. docs/backoff.md has more.
 //
 // # Costs
 //
