@@ -19,13 +19,13 @@ func (q *Queue[T]) AddAfter(key T, duration time.Duration) {
 	q.add(key, request{AddOpts: AddOpts{After: duration}, byWorker: true, keepPriority: true})
 }
 
-// AddWithPriority is AddWithOpts with a priority and a time. It is for workers that ask for another run of
-// their key, such as those of package worker: as in AddAfter, a held key counts as added by its worker.
+// AddWithPriority is AddWithOpts with a priority and a time. As in AddAfter, a held key counts as added by
+// its worker.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	q.add(key, request{AddOpts: AddOpts{Priority: priority, After: after}, byWorker: true})
 }
 
-// AddCause is Add that says why key needs processing. See [AddOpts].Cause.
+// See [workqueue.Extended] and [AddOpts].Cause.
 func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) { q.AddWithOpts(AddOpts{Cause: &cause}, key) }
 
 // AddWithOpts adds the keys as o says. Up to 512 of them are added at one moment, so that none is handed out
