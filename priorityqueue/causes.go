@@ -8,8 +8,7 @@ import (
 // A note holds a key's causes and the channel that AddedAgain has returned: see package notes for when it
 // ends. keyInfo.noted says that there is one.
 
-// Causes returns why key was added: of a held key until its hand-out, of a queued or waiting key so far. They
-// are empty for any other key, and without a cause.
+// See [workqueue.Extended]. Waiting keys have causes as well.
 func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 	if k, _ := q.snapshotKey(key); k.Causes != nil {
 		causes = *k.Causes
@@ -17,9 +16,7 @@ func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 	return causes
 }
 
-// AddedAgain returns a channel that is closed as soon as the key, which a worker holds, would be queued at
-// its Done: at once, or when the time comes that an add has asked for. Adds with a Quiet cause alone do not
-// close it. See [workqueue.Extended].
+// See [workqueue.Extended]. An add for a later time closes the channel when its time comes.
 func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
