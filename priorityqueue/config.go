@@ -15,9 +15,8 @@ type Config[T comparable] struct {
 	Name string
 
 	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom: New panics for any
-	// other. (Metrics that are pushed at every change are not supported: foreign code would run under the
-	// queue's lock.) Nil means that of [workqueue.SetProvider], if it is a StatsProvider. With metrics the
-	// queue reads the clock in nearly every call.
+	// other. Nil means that of [workqueue.SetProvider], if it is a StatsProvider. With metrics the queue reads
+	// the clock in nearly every call.
 	MetricsProvider workqueue.MetricsProvider
 
 	// Clock is where all times come from, except those of a limiter in RateLimiter. Nil means the real clock.
@@ -25,22 +24,19 @@ type Config[T comparable] struct {
 	Clock clock.WithTicker
 
 	// RateLimiter decides how long a key that is added with RateLimited waits. Nil means
-	// [workqueue.NewTypedControllerRateLimiter] on the queue's clock: client-go's numbers, but a key that
-	// fails again before its delay has passed has not failed more often. It is called without the queue's
-	// lock, and When by one goroutine at a time. It may call the queue, but not Fail or add with RateLimited.
+	// [workqueue.NewTypedControllerRateLimiter] on the queue's clock. It is called without the queue's lock,
+	// and When by one goroutine at a time. It may call the queue, but not Fail or add with RateLimited.
 	RateLimiter workqueue.TypedRateLimiter[T]
 
-	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value
-	// means Earliest.
+	// Delay is the policy of all adds whose AddOpts have none. The zero value means Earliest.
 	Delay DelayPolicy
 
 	// MaxDelay is the MaxDelay of adds whose AddOpts have none, except rate-limited ones.
 	MaxDelay time.Duration
 
-	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add.
-	// Without it, the key takes its place when the worker is Done. With it, such keys stand in line while
-	// they are held, and each call steps over those at the front of a line. That is fast unless many
-	// thousands of keys are held at once.
+	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add, instead
+	// of taking one when the worker is Done. Each call steps over such keys at the front of a line while they
+	// are held. That is fast unless many thousands of keys are held at once.
 	PlaceOfAdd bool
 
 	// Aging, unless zero, raises the priority of a queued key by one each time the key has been queued for so
@@ -52,21 +48,19 @@ type Config[T comparable] struct {
 	// came into the queue until it leaves.
 	Group func(key T) string
 
-	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does
-	// an answer below one. It is called after each call of Group. An answer for a key that was not in the
-	// queue counts from the group's next turn on.
+	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does an
+	// answer below one. It is called after each call of Group. An answer for a key that was not in the queue
+	// counts from the group's next turn.
 	Weight func(group string) int
 
 	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay
-	// queued, and out of the way of other groups' keys. Nil means no limit, and so does an answer below one:
-	// to stop a group, use PauseGroup. It is called as Weight is, and an answer for a key that was not in the
-	// queue counts from then on.
+	// queued. Nil means no limit, and so does an answer below one: to stop a group, use PauseGroup. It is
+	// called as Weight is, and an answer for a key that was not in the queue counts at once.
 	Limit func(group string) int
 
-	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is added
-	// sooner waits. With MinInterval the queue reads the clock in nearly every call, and remembers each key
-	// until its interval is over. (Then each call forgets a few hundred keys.) A shutdown ends all intervals:
-	// what was added comes before a drain ends.
+	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is
+	// added sooner waits. The queue then reads the clock in nearly every call, and remembers each key until its
+	// interval is over. A shutdown ends all intervals: what was added comes before a drain ends.
 	MinInterval time.Duration
 }
 
