@@ -46,14 +46,12 @@
 // its hand-out counts as a call of [Queue.Fail], also if an event has brought the key meanwhile; all others
 // of that hand-out are the same failure.
 //
-// An event brings a failing key at once, since it may be the repair. If the key fails again before its delay
-// has passed, that is the same failure: the limiter is not asked, and the key comes when it was to come. So
-// events do not prolong its delay. The delay is the limiter's, or what After, AtLeast and MaxDelay make of
-// it.
+// As in package workqueue, an event brings a failing key at once, and a call that fails before the delay has
+// passed is the same failure: the limiter is not asked. The delay is the limiter's, or what After, AtLeast
+// and MaxDelay make of it.
 //
 // Keys of a group come in any order after a failure, because the failed one waits. A handler that needs them
-// in order makes the group the key, and works off what there is to do for it, in order, until something
-// fails.
+// in order makes the group the key.
 //
 // # Order
 //
