@@ -2,8 +2,8 @@ package priorityqueue
 
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
-// Done says that the caller is finished with a key from Get. If the key was added in the meantime, it is
-// queued, or waits for the time that was asked for. Otherwise see [workqueue.Typed.Done].
+// See [workqueue.TypedInterface]. If the key was added for a later time, it waits. For a key that no worker
+// holds Done only counts Stats.UnmatchedDones.
 func (q *Queue[T]) Done(key T) {
 	q.mu.Lock()
 	defer q.unlock()
