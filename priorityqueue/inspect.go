@@ -27,14 +27,12 @@ func (q *Queue[T]) PriorityOf(key T) (priority int) {
 	return priority
 }
 
-// Snapshot returns Stats and up to limit keys of each state, 512 at most. Stats and the queued and waiting
-// keys are of one moment, and with metrics the held ones too. SnapshotKeys returns all.
+// See [workqueue.Extended]. Stats and the queued and waiting keys are of one moment, and with metrics the
+// held ones too. Without metrics it looks through the keys, a few hundred under one lock, until it has found
+// limit held ones or all.
 //
-// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one
-// with groups, keys of blocked groups come last, and those of one priority take turns regardless of weights
-// or, with Aging, come by age. A key of Processing that is also due at a time is among Waiting as well.
-// A queue without metrics does not know who has been held for longest: it looks through its keys, a few
-// hundred under one lock, until it has found limit held ones or all. The limiter is asked without the lock.
+// Queued keys come by priority and age. In a queue with groups, keys of blocked groups come last, and those
+// of one priority take turns regardless of weights or, with Aging, come by age.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	snap := q.copyFirst(limit)
@@ -116,8 +114,7 @@ func (q *Queue[T]) appendLinesLocked(keys snapshots[T], lines *slotheap.Heap, li
 	return keys
 }
 
-// AddedAt returns when a held key was first added or came due before its hand-out. It is zero for other keys
-// and without metrics.
+// See [workqueue.Extended].
 func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	if q.observer == nil {
 		return at
@@ -139,8 +136,7 @@ func (q *Queue[T]) cameAtLocked(s keytable.Slot) (at time.Time) {
 	return at
 }
 
-// SnapshotKey returns what the queue and the limiter know of key, and whether key is in the queue. It takes
-// constant time.
+// See [workqueue.Extended]. It takes constant time.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	k, found = q.snapshotKey(key)
 	return q.withFailures(k), found
@@ -162,9 +158,7 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// SnapshotKeys yields all keys in no particular order, and holds no lock while it does. A key that moves
-// meanwhile may come twice or not at all. A held key that waits for a time is yielded as
-// Processing and as Waiting.
+// See [workqueue.Extended]. A held key that waits for a time is yielded as Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	all := inSteps(q, func(keys snapshots[T], s keytable.Slot) snapshots[T] {
 		keys = append(keys, q.snapshotLocked(s, false))
