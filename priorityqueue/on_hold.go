@@ -2,8 +2,7 @@ package priorityqueue
 
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
-// PutOnHold ends the work on key, which the caller holds, and leaves the key to the caller: see
-// [workqueue.Extended].
+// See [workqueue.Extended].
 func (q *Queue[T]) PutOnHold(key T) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
