@@ -25,18 +25,16 @@ type pausable struct {
 }
 
 // Pause makes the queue hand out nothing for d, or until Resume with [operate.UntilResumed]. Of several
-// pauses the latest end counts. Everything but Get works: keys are added, come due, and count in Len. While
-// a pause with an end lasts, of the queue or of a group, the queue has its goroutine and timer. Pause does
-// nothing after shutdown, or if d is not positive.
+// pauses the latest end counts. Keys are added, come due, and count in Len as usual. While a pause with an
+// end lasts, the queue has its goroutine and timer. Pause does nothing after shutdown, or if d is not
+// positive.
 func (q *Queue[T]) Pause(d time.Duration) { q.pause(pausable{queue: true}, d) }
 
 // Resume ends a pause of the queue. Without a pause it does nothing.
 func (q *Queue[T]) Resume() { q.resume(pausable{queue: true}) }
 
-// PauseGroup is Pause for the keys of one group. They are blocked: they stay queued, are added, come due, and
-// count in Len. Keys that workers hold are finished as usual. The pause also holds for later keys, and has
-// nothing to do with Config.Limit. It is for a tenant whose server says "slow down". Without Config.Group,
-// PauseGroup does nothing.
+// PauseGroup is Pause for the keys of one group, present and later ones. They are blocked, and keys that
+// workers hold are finished as usual. Without Config.Group, PauseGroup does nothing.
 func (q *Queue[T]) PauseGroup(name string, d time.Duration) {
 	if q.config.Group != nil {
 		q.pause(pausable{group: name}, d)
