@@ -28,11 +28,9 @@ func (q *Queue[T]) AddRateLimited(key T) {
 	q.add(key, request{AddOpts: AddOpts{RateLimited: true}, keepPriority: true})
 }
 
-// Fail counts a failure of a key that the caller holds, and adds the key after its delay or gives it up, as
-// [workqueue.ExtendedRateLimiting] says. The key keeps the priority of its hand-out. What fails again for the
-// same hand-out, with Fail or by a rate-limited add, is the same failure, unless the key was given up or
-// forgotten in between. A give-up leaves what others have added since the hand-out. The context is not used,
-// and the error is nil.
+// See [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out. What fails again for the
+// same hand-out is the same failure, unless the key was given up or forgotten in between. A give-up leaves
+// what others have added since the hand-out. The error is nil.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
 	r := request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast}, keepPriority: true}
 	q.complete(&r)
@@ -43,10 +41,10 @@ func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueu
 	return workqueue.Retry(q.fail(k, r, failures.Failure(f))), nil
 }
 
-// Failures returns what the queue knows of the failures of key: see [workqueue.ExtendedRateLimiting].
+// See [workqueue.ExtendedRateLimiting].
 func (q *Queue[T]) Failures(key T) workqueue.Failures { return workqueue.Failures(q.failures.Of(key)) }
 
-// FailingKeys returns the keys that have failed most often: see [workqueue.ExtendedRateLimiting].
+// See [workqueue.ExtendedRateLimiting].
 func (q *Queue[T]) FailingKeys(limit int) []workqueue.KeySnapshot[T] {
 	return failures.Show(q.failures, limit, q.SnapshotKey)
 }
