@@ -10,17 +10,14 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown makes the queue ignore what is added from now on, ends all pauses and intervals, and drops the
-// keys that still wait for their time; [workqueue.Stats].Dropped counts them. Queued keys are still handed
-// out, and drains that wait return. It may be called any number of times. It waits for the goroutine of the
-// queue, which ends at once. With MinInterval, or if a key waits, it goes over all keys, a few hundred under
-// one lock.
+// ShutDown also ends all pauses and intervals: see [workqueue.TypedInterface]. It waits for the goroutine of
+// the queue, which ends at once. With MinInterval, or if a key waits, it goes over all keys, a few hundred
+// under one lock.
 func (q *Queue[T]) ShutDown() { q.shutDownAnd(func() { q.mu.EndDrain(workqueue.ErrShutDown) }) }
 
 // ShutDownNow is ShutDown that also drops the queued keys, and returns them as DropQueued does, followed by
-// the held keys that were added again: every getter returns at once with shutdown = true, and no key is
-// handed out any more. Held keys are finished as usual, and are not queued again. Later drains wait for their
-// Dones alone.
+// the held keys that were added again. Every Get returns at once with shutdown = true. Held keys are
+// finished as usual, and are not queued again. Later drains wait for their Dones alone.
 func (q *Queue[T]) ShutDownNow() (dropped []T) {
 	q.shutDownAnd(func() {
 		q.mu.stopped = true
@@ -30,8 +27,7 @@ func (q *Queue[T]) ShutDownNow() (dropped []T) {
 	return append(queued, again...)
 }
 
-// ShutDownWithDrain is ShutDown that waits, and drops what is left if nobody takes it, as
-// [workqueue.Typed.ShutDownWithDrain] does.
+// See [workqueue.TypedInterface].
 func (q *Queue[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.drain(context.Background(), func() (again bool) {
@@ -41,8 +37,7 @@ func (q *Queue[T]) ShutDownWithDrain() {
 	})
 }
 
-// ShutDownContext is ShutDownWithDrain that waits as long as ctx says, and drops nothing: see
-// [workqueue.Typed.ShutDownContext].
+// See [workqueue.Extended].
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	return q.drain(ctx, func() (again bool) {
 		q.logLeft()
@@ -101,7 +96,7 @@ func (q *Queue[T]) dropSomeLeft() (more bool) {
 	return true
 }
 
-// ShuttingDown reports whether a method that shuts the queue down has been called.
+// See [workqueue.TypedInterface].
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // shutDownAnd shuts the queue down, drops the keys that do not come any more, and waits for the goroutine of
@@ -177,9 +172,7 @@ func (q *Queue[T]) dropLocked(s keytable.Slot) {
 	q.removeLocked(s, &q.mu.keys.At(s).Value, notRead)
 }
 
-// DropQueued drops the queued keys of a queue that is shutting down, and returns them in their order, with
-// those of blocked groups last. Afterwards no key is handed out or queued again. Before shutdown it does
-// nothing, and returns nil.
+// See [workqueue.Extended]. Keys of blocked groups come last.
 func (q *Queue[T]) DropQueued() (keys []T) {
 	if !q.ShuttingDown() {
 		return nil
