@@ -27,8 +27,7 @@ func (q *Queue[T]) beginObserving() {
 	}
 }
 
-// Stats returns the queue's numbers. It takes constant time, except for keys that have just come due. A key
-// that a worker holds and that waits for a time counts as Processing and as Waiting.
+// See [workqueue.Extended]. A held key that waits for a time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	st := q.ownStats()
 	st.Failing = q.failures.Len() // Not under mu: they have a lock of their own.
