@@ -9,9 +9,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After
-// shutdown it hands out what is still queued, waiting for a Done where a group is at its limit, and then
-// returns shutdown = true.
+// See [workqueue.TypedInterface]. After shutdown it waits for a Done where a group is at its limit.
 func (q *Queue[T]) Get() (key T, shutdown bool) {
 	key, _, err := q.take(nil)
 	return key, err != nil
@@ -24,8 +22,7 @@ func (q *Queue[T]) GetWithPriority() (key T, priority int, shutdown bool) {
 	return key, priority, err != nil
 }
 
-// GetContext is Get that returns ctx.Err() and no key when ctx is done, also if keys are queued, and
-// [workqueue.ErrShutDown] when Get reports the shutdown.
+// See [workqueue.Extended].
 func (q *Queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	if err := ctx.Err(); err != nil {
 		return key, err
@@ -34,7 +31,7 @@ func (q *Queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	return key, gate.PublicError(ctx, err)
 }
 
-// Next is GetContext that also returns what the queue knows of the key: see [workqueue.Extended].
+// See [workqueue.Extended].
 func (q *Queue[T]) Next(ctx context.Context) (h workqueue.HandOut[T], err error) {
 	if err := ctx.Err(); err != nil {
 		return h, err
