@@ -34,8 +34,8 @@ func (j Jitter) String() string {
 }
 
 // BackoffConfig configures [NewTypedItemBackoffRateLimiter]. Its zero value has the numbers of client-go's
-// default. After n counted failures before, a key's delay is, in float64 cut to whole nanoseconds and with
-// random(a, b) uniform from a to b,
+// default. The delay after n earlier failures is computed in float64, cut to whole nanoseconds; random(a, b)
+// is uniform from a to b:
 //
 //	ceiling(n) = min(Base · Factor^n, Max)
 //
@@ -57,9 +57,8 @@ type BackoffConfig[T comparable] struct {
 
 	Jitter Jitter
 
-	// ForgetAfter is how long after its last delay a key is forgotten without Forget: longer than it waits and
-	// is processed until it fails again. Unless positive, it is twice Max, but at least 10 minutes; at most 36
-	// years.
+	// ForgetAfter is how long after its last delay a key is forgotten without Forget. It should exceed the time
+	// in which a key fails again. Unless positive, it is twice Max, but at least 10 minutes; at most 36 years.
 	ForgetAfter time.Duration
 
 	// Bucket, unless nil, limits all keys together: a failure takes a token and waits for it, even beyond Max.
