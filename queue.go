@@ -266,7 +266,7 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	return item, gate.PublicError(ctx, err)
 }
 
-// Next implements [Extended], without Failures.
+// See [Extended]. Failures are zero.
 func (q *Typed[T]) Next(ctx context.Context) (h HandOut[T], err error) {
 	if err := ctx.Err(); err != nil {
 		return h, err
