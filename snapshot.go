@@ -57,8 +57,8 @@ type KeySnapshot[T comparable] struct {
 // maxSnapshot is how many keys of a state Snapshot copies at most: no call may hold a lock for milliseconds.
 const maxSnapshot = 512
 
-// Snapshot implements [Extended], at a cost that depends on limit alone. But without metrics it looks
-// through all keys for held ones, with a custom Queue for queued ones, and may miss the oldest.
+// See [Extended]. The cost depends on limit alone. But without metrics Snapshot looks through all keys for
+// held ones, with a custom Queue for queued ones, and may miss the oldest.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := q.copyLists(limit)
