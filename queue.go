@@ -22,7 +22,7 @@ type TypedInterface[T comparable] interface {
 	// Len returns the number of queued keys.
 	Len() int
 	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown,
-	// when nothing is queued, it returns shutdown = true.
+	// when nothing is queued, it returns shutdown = true, even while workers hold keys that Done will queue.
 	Get() (item T, shutdown bool)
 	// Done ends the caller's work on an item from Get.
 	Done(item T)
@@ -406,8 +406,7 @@ type Queue[T comparable] interface {
 	Pop() (item T)
 }
 
-// DefaultQueue returns a [Queue] that is first in, first out, without a lock, for Queues that order only
-// some keys. Pop of an empty one panics.
+// DefaultQueue returns a [Queue] that is first in, first out, without a lock. Pop of an empty one panics.
 func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
 
 type fifo[T comparable] struct{ ring[T] }
