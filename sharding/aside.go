@@ -150,7 +150,7 @@ func (q *queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	return s
 }
 
-// SnapshotKey shows what the queue below knows of the key, unless it is queued there and aside as well.
+// SnapshotKey shows a key that is aside as queued and blocked, unless it is being handled as well.
 func (q *queue[T]) SnapshotKey(key T) (workqueue.KeySnapshot[T], bool) {
 	s, found := q.ExtendedRateLimiting.SnapshotKey(key)
 	k, isAside := q.asideOf(key)

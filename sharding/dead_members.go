@@ -87,16 +87,16 @@ func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 	}
 	name := m.recordName(toDelete)
 	err = m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, name, version) })
-	if err == nil || errors.Is(err, ErrNotFound) {
-		_, err = m.readMember(toDelete)
-		return now, err
-	}
-	if errors.Is(err, ErrConflict) { // Somebody has edited it.
+	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
 		_, err = m.readMember(toDelete)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.memberLocked(toDelete).retryAt = m.now() + m.config.Lease
+	k := m.memberLocked(toDelete)
+	if k.isGone {
+		return now, err
+	}
+	k.retryAt = m.now() + m.config.Lease // Somebody has edited it, or a finalizer keeps it.
 	return due, err
 }
 

@@ -35,6 +35,8 @@ func (m *Member) Err() error {
 		return ErrRestored
 	case m.ctx.Err() != nil:
 		return ErrLeft
+	case m.mu.view.unusable != nil:
+		return m.mu.view.unusable
 	case m.forLease(h.notWritten):
 		return fmt.Errorf("sharding: cannot write the table: %w", h.writeErr)
 	case !m.updateValidityLocked():
@@ -42,7 +44,7 @@ func (m *Member) Err() error {
 		if m.mu.view.confirmed == neverMoment { // It has just joined, or a lost table is being replaced.
 			lost = errors.New("sharding: the member waits for a table of its group")
 		}
-		return cmp.Or(m.mu.view.unusable, h.refreshErr, lost)
+		return cmp.Or(h.refreshErr, lost)
 	case m.forLease(h.othersNotListed):
 		return fmt.Errorf("sharding: this member may not know all others: %w", h.listErr)
 	}

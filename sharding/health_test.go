@@ -44,3 +44,19 @@ func TestRepeatedFailureIsLoggedAtEachDoubling(t *testing.T) {
 		}
 	})
 }
+
+// An incompatible table is what a person must know first: by then it cannot be written either.
+func TestErrNamesIncompatibleTableFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := holdingAll(1)
+		m.mu.health.notWritten, m.mu.health.writeErr = 1, errors.New("the server is busy")
+		time.Sleep(2 * m.config.Lease)
+		if err := m.Err(); !errors.Is(err, m.mu.health.writeErr) {
+			t.Error("FAILURE:", err)
+		}
+		m.mu.view.unusable = ErrIncompatible
+		if err := m.Err(); !errors.Is(err, ErrIncompatible) {
+			t.Error("FAILURE:", err)
+		}
+	})
+}

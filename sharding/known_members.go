@@ -136,6 +136,7 @@ func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
 	if !before.usable || d.Sequence > k.data.Sequence {
 		// Otherwise it is no renewal, but somebody's edit, or a mark.
 		k.leaseFrom = m.now()
+		k.markErr, k.markFailedSince, k.retryAt = nil, 0, 0
 	}
 	k.data = d
 	m.noteBoundsLocked(d)

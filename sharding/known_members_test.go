@@ -80,3 +80,22 @@ func TestLeaseOfUnknownMember(t *testing.T) {
 		t.Errorf("FAILURE: it expires after %v", k.expires()-k.leaseFrom)
 	}
 }
+
+// Failures to mark a record do not count any more when its member has renewed it.
+func TestRenewalEndsFailuresToMark(t *testing.T) {
+	m := holdingAll(1)
+	m.mu.members = make(map[string]*knownMember)
+	d := memberData{Format: formatVersion, ID: "b", Sequence: 1, Lease: int64(m.config.Lease), Slots: 1}
+	m.sawMemberLocked("b", Record{Version: "1", Data: encode(d)})
+	k := m.memberLocked("b")
+	k.markErr, k.markFailedSince, k.retryAt = ErrRefused, 1, m.now()+m.config.Lease
+	m.sawMemberLocked("b", Record{Version: "2", Data: encode(d)})
+	if k.markErr == nil {
+		t.Error("FAILURE: an edit counts as a renewal")
+	}
+	d.Sequence++
+	m.sawMemberLocked("b", Record{Version: "3", Data: encode(d)})
+	if k.markErr != nil || k.markFailedSince != 0 || k.retryAt != 0 {
+		t.Errorf("FAILURE: %v since %v, next try at %v", k.markErr, k.markFailedSince, k.retryAt)
+	}
+}

@@ -34,11 +34,14 @@ func Leases(client coordination.LeasesGetter, namespace string) Store {
 
 type leases struct{ client coordination.LeaseInterface }
 
-// inGroup selects the Leases of a group, from that version on. The server ends a watch after five minutes, in
-// case that its connection is dead and nobody notices.
+// longestWatch is when the server ends a watch. If the connection is dead, and nobody notices, the client
+// ends it a little later.
+const longestWatch = 5 * time.Minute
+
+// inGroup selects the Leases of a group, from that version on.
 func inGroup(group, version string) metav1.ListOptions {
-	label := groupLabel + "=" + group
-	return metav1.ListOptions{LabelSelector: label, ResourceVersion: version, TimeoutSeconds: ptr.To[int64](300)}
+	label, timeout := groupLabel+"="+group, int64(longestWatch/time.Second)
+	return metav1.ListOptions{LabelSelector: label, ResourceVersion: version, TimeoutSeconds: &timeout}
 }
 
 func (s *leases) Get(ctx context.Context, name string) (Record, error) {
@@ -59,6 +62,8 @@ func (s *leases) List(ctx context.Context, group string) ([]Record, string, erro
 }
 
 func (s *leases) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	ctx, cancel := context.WithTimeout(ctx, longestWatch+30*time.Second)
+	defer cancel()
 	w, err := s.client.Watch(ctx, inGroup(group, version))
 	if err != nil {
 		return err
@@ -86,8 +91,14 @@ func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
 	return recordOf(s.client.Create(ctx, toLease(r), metav1.CreateOptions{}))
 }
 
+// Update writes no finalizers. A Lease that somebody has deleted and that a finalizer has kept is there until
+// then, for all members, and gone with this write.
 func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
-	return recordOf(s.client.Update(ctx, toLease(r), metav1.UpdateOptions{}))
+	lease, err := s.client.Update(ctx, toLease(r), metav1.UpdateOptions{})
+	if err == nil && lease.DeletionTimestamp != nil {
+		return Record{}, fmt.Errorf("%w: %s was being deleted", ErrNotFound, r.Name)
+	}
+	return recordOf(lease, err)
 }
 
 func (s *leases) Delete(ctx context.Context, name, version string) error {

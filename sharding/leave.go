@@ -32,6 +32,8 @@ const (
 // Further calls wait with the first and return the same: the first context that is done ends all of them. Of
 // a member that has ended with [ErrRestored], Leave returns that.
 //
+// Leave returns after the calls of the store and of the logger that are under way, even if ctx is done.
+//
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {
 	m.update(func() {
@@ -53,8 +55,8 @@ func (m *Member) Leave(ctx context.Context) error {
 		m.mu.Unlock()
 	}
 	m.end()
+	n := m.abandon() // before the wait: nothing but this ends holdings now, and a loop may hang in a logger
 	m.loops.Wait()
-	n := m.abandon()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.restored {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -199,4 +200,78 @@ func TestLeaveThatAlwaysConflicts(t *testing.T) {
 			t.Error("FAILURE:", err)
 		}
 	})
+}
+
+// A logger that hangs holds up workLoop, and with it Leave, but not the end of the handlers' contexts: the
+// others take over when the record has expired.
+func TestMemberLeavesWhileItsLoggerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ofA, logger := &faulty{Store: Memory()}, hangingLogger{slog.DiscardHandler, make(chan struct{})}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Logger: slog.New(logger)})
+		time.Sleep(time.Second)
+		q := newQueueOf(a, QueueConfig[string]{})
+		q.Add("key")
+		key, _ := q.Get()
+		handler, done := q.Lease(t.Context(), key)
+		defer done()
+		ofA.refuse(errors.New("the server is busy"), true)
+		b := mustJoin(t, ofA.Store, Config{Name: "b", Slots: 2})
+		time.Sleep(10 * time.Second) // Now workLoop reports that it cannot move slots.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		left := make(chan error, 1)
+		go func() { left <- a.Leave(ctx) }()
+		time.Sleep(2 * time.Second)
+		if err := context.Cause(handler); !errors.Is(err, ErrLeft) {
+			t.Errorf("FAILURE: the handler's context has ended with %v", err)
+		}
+		time.Sleep(20 * time.Second)
+		wantHeld(t, 0, 2)(a, b)
+		close(logger.goOn)
+		if err := <-left; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error("FAILURE:", err)
+		}
+		q.Done(key)
+	})
+}
+
+// hangingLogger hangs at the first warning until goOn is closed.
+type hangingLogger struct {
+	slog.Handler
+	goOn chan struct{}
+}
+
+func (h hangingLogger) Enabled(context.Context, slog.Level) bool { return true }
+func (h hangingLogger) WithAttrs([]slog.Attr) slog.Handler       { return h }
+
+func (h hangingLogger) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		<-h.goOn
+	}
+	return nil
+}
+
+// A deletion that the server accepts and does not carry out, because of a finalizer, is tried again a lease
+// later.
+func TestRecordThatIsKeptByFinalizer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &keeping{faulty{Store: Memory()}}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
+		time.Sleep(5 * time.Second)
+		b.end()
+		time.Sleep(3 * time.Minute)
+		wantHeld(t, 4)(a)
+		if n := store.deletes.Load(); n < 2 || n > 15 {
+			t.Errorf("FAILURE: %d deletions were tried", n)
+		}
+	})
+}
+
+// keeping is a store that keeps what was deleted.
+type keeping struct{ faulty }
+
+func (s *keeping) Delete(context.Context, string, string) error {
+	s.deletes.Add(1)
+	return nil
 }

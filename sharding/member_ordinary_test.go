@@ -84,6 +84,41 @@ func TestMemberWithoutQueueTakesNoSlots(t *testing.T) {
 	})
 }
 
+// shortWatches is a store whose watches end after five minutes.
+type shortWatches struct{ faulty }
+
+func (s *shortWatches) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	return s.faulty.Watch(ctx, group, version, changed)
+}
+
+// After the orderly end of a watch the next one begins at once, without a warning, however long the lease is.
+func TestWatchThatEndsInGoodOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := &shortWatches{faulty{Store: Memory()}}
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		mustJoin(t, store, Config{Name: "a", Slots: 1, Lease: 10 * time.Hour, Logger: logger})
+		time.Sleep(20*time.Minute + 30*time.Second)
+		synctest.Wait()
+		if n := store.watches.Load(); n != 5 || log.Len() > 0 {
+			t.Errorf("FAILURE: %d watches, and in the log:\n%s", n, &log)
+		}
+	})
+}
+
+// A watch whose connection is dead, so that not even its end arrives, ends by itself.
+func TestWatchOverDeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		err := Leases(newSimServer(), "").Watch(t.Context(), "g", "0", func(Event) {})
+		if d := time.Since(began); err == nil || d < 5*time.Minute || d > 6*time.Minute {
+			t.Errorf("FAILURE: after %v: %v", d, err)
+		}
+	})
+}
+
 // A slot comes with its keys in all queues, so a member takes none while it lacks one of several, here
 // because that waits to be the leader.
 func TestMemberWithSomeQueuesTakesNoSlots(t *testing.T) {

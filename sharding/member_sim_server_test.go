@@ -175,7 +175,11 @@ func (s *simServer) Update(_ context.Context, l *coordinationv1.Lease,
 	}
 	before := s.leases[l.Name]
 	l = l.DeepCopy()
-	l.UID = before.UID
+	l.UID, l.DeletionTimestamp = before.UID, before.DeletionTimestamp
+	if l.DeletionTimestamp != nil && len(l.Finalizers) == 0 {
+		defer delete(s.leases, l.Name)
+		return s.putLocked(watch.Deleted, l), nil
+	}
 	return s.storeLocked(before, l), nil
 }
 

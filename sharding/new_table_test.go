@@ -224,8 +224,8 @@ func TestNewTableCostsFewLists(t *testing.T) {
 	})
 }
 
-// Nobody can make a table, for example because a finalizer keeps the deleted one. Each of ten members tries
-// it once a second.
+// Nobody can make a table, for example because the database is full. Each of ten members tries it once a
+// second.
 func TestMembersThatCannotMakeTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: Memory()}

@@ -22,7 +22,7 @@ const (
 //
 //  1. newPlannerLocked finds the takers, and the members whose slots may be given away.
 //  2. plan gives those slots to takers, and names the takers to which slots of living members are to move.
-//  3. allowed drops that plan for now while this member must know more, or others write first.
+//  3. allowed drops that plan for now while the member waits: others may come or go, or write the same first.
 //  4. handOver gives away slots of this member that are to move and whose handlers have returned.
 //
 // Its methods need the member's lock.

@@ -21,9 +21,10 @@ type Store interface {
 	Get(ctx context.Context, name string) (Record, error)
 	// List returns the records of a group, and the version from which to watch them.
 	List(ctx context.Context, group string) (records []Record, version string, err error)
-	// Watch calls changed for each change of the group's records after version, in order, until ctx is done,
-	// the watch ends or version is too old. It may be late and may leave out versions of a record that was
-	// changed again. Its error is only for logs: the caller lists and watches again.
+	// Watch calls changed for each change of the group's records after version, in order, until ctx is done
+	// or version is too old. It may be late and may leave out versions of a record that was changed again. It
+	// should end by itself every few minutes if its connection may be dead without notice. Its error is only
+	// for logs: the caller lists and watches again.
 	Watch(ctx context.Context, group, version string, changed func(Event)) error
 	// Create stores a new record and returns it with its version, or ErrExists.
 	Create(ctx context.Context, r Record) (Record, error)

@@ -5,23 +5,29 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 )
 
-// watchLoop follows the records of the group. Join has listed them.
+// longestWatchPause bounds the time without a watch. A watch that has lasted as long has ended in good order.
+const longestWatchPause = 10 * time.Second
+
+// watchLoop follows the records of the group. Join has listed them. It pauses after a list that failed, and
+// after a watch that ended soon: without a watch each change is found by a list.
 func (m *Member) watchLoop() {
 	var failures trouble
-	for err := error(nil); ; err = m.list() {
+	for err := error(nil); m.ctx.Err() == nil; err = m.list() {
 		m.note(&failures, "Cannot list the records", err)
+		mustPause := err != nil
 		if err == nil {
-			began := m.now()
+			began, level := m.now(), slog.LevelDebug
 			ended := m.watch()
-			level := slog.LevelDebug
-			if m.now()-began < m.config.Lease/3 { // Without a watch each change is found by a list.
+			mustPause = m.now()-began < min(m.config.Lease/3, longestWatchPause)
+			if mustPause && m.ctx.Err() == nil {
 				level = slog.LevelWarn
 			}
 			m.logger.Log(m.ctx, level, "The watch has ended", "member", m.ID(), "err", ended)
 		}
-		if m.sleep(m.ctx, m.retryDelay(), nil) != nil {
+		if mustPause && m.sleep(m.ctx, min(m.retryDelay(), longestWatchPause), nil) != nil {
 			return
 		}
 	}

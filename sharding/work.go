@@ -4,7 +4,12 @@ import "time"
 
 // workLoop writes the table, marks and deletes records, and lets the member leave.
 func (m *Member) workLoop() {
-	steps := []step{{f: m.makeTable}, {f: m.markOverdue}, {f: m.tidyRecords}, {f: m.writeTable}}
+	steps := []step{
+		{f: m.makeTable, failure: "Cannot make a table"},
+		{f: m.markOverdue, failure: "Cannot mark the record of a member"},
+		{f: m.tidyRecords, failure: "Cannot read or delete the record of a member"},
+		{f: m.writeTable, failure: "Cannot move slots"},
+	}
 	for !m.tryLeave() {
 		next, failed := m.work(steps)
 		wake := m.toWork
@@ -20,6 +25,7 @@ func (m *Member) workLoop() {
 // step is a part of what workLoop does. f returns when to call it again if nothing changes.
 type step struct {
 	f        func(now time.Duration) (due time.Duration, err error)
+	failure  string // what to log
 	failures trouble
 }
 
@@ -40,7 +46,7 @@ func (m *Member) work(steps []step) (next time.Duration, failed bool) {
 	for i := range steps {
 		s := &steps[i]
 		due, err := s.f(now)
-		m.note(&s.failures, "Cannot move slots", err)
+		m.note(&s.failures, s.failure, err)
 		failed = failed || err != nil
 		next = min(next, due)
 	}
