@@ -50,8 +50,8 @@ type Extended[T comparable] interface {
 	// queue knows: it needs metrics.
 	AddedAt(key T) time.Time
 
-	// PutOnHold ends the counted work time of key, which the caller holds and later gives to Done. Snapshot
-	// leaves the key out.
+	// PutOnHold ends the counted work time of key, which the caller holds and later gives to Done. Stats.OnHold
+	// counts the key until then, and the lists of Snapshot leave it out. It does nothing for another key.
 	PutOnHold(key T)
 
 	// Stats returns the queue's numbers in constant time, without a server.

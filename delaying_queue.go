@@ -17,9 +17,9 @@ import (
 // TypedDelayingInterface is a queue to which a key can be added for later.
 type TypedDelayingInterface[T comparable] interface {
 	TypedInterface[T]
-	// AddAfter adds item when duration has passed. If item waits already, the earlier time counts. A waiting
-	// item can be added as well, and then comes twice. After shutdown nothing is added. In this package
-	// AddAfter never blocks.
+	// AddAfter adds item when duration has passed, at once if it is not positive. If item waits already, the
+	// earlier time counts. A waiting item can be added as well, and then comes twice. After shutdown nothing is
+	// added. In this package AddAfter never blocks.
 	AddAfter(item T, duration time.Duration)
 }
 

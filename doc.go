@@ -11,7 +11,8 @@
 //   - Run of package worker is that worker, with retry limits, panic recovery, timeouts and an orderly
 //     shutdown.
 //
-// docs/README.md leads to all else: priorities, metrics, a debug page, queues that processes share.
+// Package priorityqueue has priorities and limits, prom and otel have metrics, and foreign makes an [Extended]
+// of any other queue. docs/README.md leads to the debug page and to queues that processes share.
 //
 // A worker of your own is this loop, in one goroutine per worker:
 //
@@ -42,12 +43,29 @@
 // So a key is queued at most once, however often it is added. At most one worker holds it, so workers need no
 // locks of their own for what it names. No Add is lost. Keys come in the order in which they became queued.
 //
+// # Three layers
+//
+//   - [Typed], made by [NewTyped], is the queue: Add, Get, Done.
+//   - A delaying queue, made by [NewTypedDelayingQueue], has AddAfter. A key waits once, until the earliest of
+//     its times. It can be added now as well, and then comes twice.
+//   - A rate-limiting queue, made by [NewTypedRateLimitingQueue], has AddRateLimited and Fail: a
+//     [TypedRateLimiter] says when. Most programs want this one.
+//
+// Each layer works on the one below through its interface, so a queue of your own can take the place of ours
+// in the configs.
+//
 // # Failures
 //
 // Fail counts a failure, keeps the text of its error, and adds the key again after the limiter's delay. An
 // event that is added meanwhile brings the key at once. If that call fails before the delay has passed, it is
 // the same failure: it is not counted, and the key is retried when it would have been. MaxRetries, RetryFor
 // or Terminal of [Failure] give a key up until a new event. Forget ends the count. docs/backoff.md has more.
+//
+// # Shutdown
+//
+// ShutDown makes a queue ignore what is added, drop what waits, and hand out what is queued. Then each Get
+// reports the shutdown. ShutDownWithDrain also waits until no key is queued or held, and ShutDownContext does
+// so for a limited time. [Stats] counts what is dropped.
 //
 // # Costs
 //
