@@ -394,34 +394,6 @@ func (q *Typed[T]) deleteLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// Queue holds the queued keys and decides their order. Its methods are called under the queue's lock: never
-// two at once, and they must not call the queue back.
-type Queue[T comparable] interface {
-	// Touch is called when a queued key is added.
-	Touch(item T)
-	// Push puts in a new key.
-	Push(item T)
-	Len() int
-	// Pop takes out the next key; Len is not zero then.
-	Pop() (item T)
-}
-
-// DefaultQueue returns a [Queue] that is first in, first out, without a lock. Pop of an empty one panics.
-func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
-
-type fifo[T comparable] struct{ ring[T] }
-
-func (f *fifo[T]) Touch(T)     {}
-func (f *fifo[T]) Push(item T) { f.push(item) }
-func (f *fifo[T]) Len() int    { return f.n }
-
-func (f *fifo[T]) Pop() T {
-	if f.n == 0 {
-		panic("workqueue: Pop of an empty Queue")
-	}
-	return f.pop()
-}
-
 func (q *Typed[T]) popCustomLocked() (keytable.Slot, *entry[T]) {
 	for q.custom.Len() > 0 {
 		item := q.custom.Pop()
@@ -436,4 +408,37 @@ func (q *Typed[T]) popCustomLocked() (keytable.Slot, *entry[T]) {
 		}
 	}
 	return keytable.None, nil
+}
+
+// See [Extended].
+func (q *Typed[T]) PutOnHold(key T) {
+	h := keytable.HashOf(key)
+	q.mu.Lock()
+	defer q.unlock()
+	s, k := q.mu.keys.Find(h, key)
+	if k == nil || k.Value&(processing|onHold) != processing {
+		return
+	}
+	k.Value |= onHold
+	q.countOnHoldLocked(k, 1)
+	q.observeFinishedLocked(s)
+}
+
+// observeFinishedLocked counts the work on the key at s, unless that is counted already.
+func (q *Typed[T]) observeFinishedLocked(s keytable.Slot) {
+	if q.observer == nil {
+		return
+	}
+	q.observer.Finished(s, q.observer.Now())
+	if q.shuttingDown.Load() {
+		q.observer.RefreshLast()
+	}
+}
+
+// countOnHoldLocked counts that the key of k has been put on hold or, with -1, that it is Done.
+func (q *Typed[T]) countOnHoldLocked(k *entry[T], n int) {
+	q.mu.onHold += n
+	if k.Value&dirty != 0 {
+		q.mu.againOnHold += n
+	}
 }

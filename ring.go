@@ -112,3 +112,31 @@ func (r *ring[E]) all() iter.Seq[E] {
 		}
 	}
 }
+
+// Queue holds the queued keys and decides their order. Its methods are called under the queue's lock: never
+// two at once, and they must not call the queue back.
+type Queue[T comparable] interface {
+	// Touch is called when a queued key is added.
+	Touch(item T)
+	// Push puts in a new key.
+	Push(item T)
+	Len() int
+	// Pop takes out the next key; Len is not zero then.
+	Pop() (item T)
+}
+
+// DefaultQueue returns a [Queue] that is first in, first out, without a lock. Pop of an empty one panics.
+func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
+
+type fifo[T comparable] struct{ ring[T] }
+
+func (f *fifo[T]) Touch(T)     {}
+func (f *fifo[T]) Push(item T) { f.push(item) }
+func (f *fifo[T]) Len() int    { return f.n }
+
+func (f *fifo[T]) Pop() T {
+	if f.n == 0 {
+		panic("workqueue: Pop of an empty Queue")
+	}
+	return f.pop()
+}
