@@ -11,8 +11,8 @@
 //   - Run of package worker is that worker, with retry limits, panic recovery, timeouts and an orderly
 //     shutdown.
 //
-// Package priorityqueue has priorities and limits, prom and otel have metrics, and foreign makes an [Extended]
-// of any other queue. docs/README.md leads to the debug page and to queues that processes share.
+// Package priorityqueue has priorities and limits, prom and otel have metrics, and foreign makes an
+// [Extended] of any other queue. docs/README.md leads to the debug page and to queues that processes share.
 //
 // A worker of your own is this loop, in one goroutine per worker:
 //
@@ -46,8 +46,8 @@
 // # Three layers
 //
 //   - [Typed], made by [NewTyped], is the queue: Add, Get, Done.
-//   - A delaying queue, made by [NewTypedDelayingQueue], has AddAfter. A key waits once, until the earliest of
-//     its times. It can be added now as well, and then comes twice.
+//   - A delaying queue, made by [NewTypedDelayingQueue], has AddAfter. A key waits once, until the earliest
+//     of its times. It can be added now as well, and then comes twice.
 //   - A rate-limiting queue, made by [NewTypedRateLimitingQueue], has AddRateLimited and Fail: a
 //     [TypedRateLimiter] says when. Most programs want this one.
 //
