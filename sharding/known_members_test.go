@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,17 +55,16 @@ func TestFirstReadFails(t *testing.T) {
 		name := "g-member-" + a.ID()
 		mustDelete(t, ofA.Store, name)
 		ofB.Store = ofA.Store
-		failed := false
+		var failed atomic.Bool
 		ofB.do(func(verb string, r Record) error {
-			if failed || verb != "get" || r.Name != name {
+			if verb != "get" || r.Name != name || failed.Swap(true) {
 				return nil
 			}
-			failed = true
 			return errors.New("the server is away")
 		})
 		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
 		time.Sleep(28 * time.Second)
-		if !failed {
+		if !failed.Load() {
 			t.Fatal("b has not read a's record")
 		}
 		wantHeld(t, 0, 2)(a, b)

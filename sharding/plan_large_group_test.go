@@ -158,6 +158,7 @@ func TestSlotThatMovesInLargeGroup(t *testing.T) {
 			for _, m := range members {
 				m.end()
 			}
+			time.Sleep(time.Second) // until the calls under way have returned
 		})
 	}
 }

@@ -21,8 +21,10 @@ func (m *Member) watchLoop() {
 		if err == nil {
 			began, level := m.now(), slog.LevelDebug
 			ended := m.watch()
-			mustPause = m.now()-began < min(m.config.Lease/3, longestWatchPause)
-			if mustPause && m.ctx.Err() == nil {
+			if m.ctx.Err() != nil {
+				return
+			}
+			if mustPause = m.now()-began < min(m.config.Lease/3, longestWatchPause); mustPause {
 				level = slog.LevelWarn
 			}
 			m.logger.Log(m.ctx, level, "The watch has ended", "member", m.ID(), "err", ended)
