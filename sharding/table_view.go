@@ -124,6 +124,7 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment) er
 func (m *Member) noteConfirmedLocked(t *table, began moment) {
 	switch self := &m.mu.self; {
 	case self.version == "":
+	case self.follows != t.id && m.mu.phase >= retiring: // The record is not renewed any more.
 	case self.follows != t.id:
 		signal(m.toRefresh)
 	case began.mono >= self.followsSince:
