@@ -37,7 +37,7 @@
 //
 // # Queues on a server
 //
-// The numbers of a queue are at hand, also of one that keeps its keys on a server, as those of package
+// The numbers of a queue are at hand, also if it keeps its keys on a server, as those of package
 // redisqueue do. If it does not reach the server, or an answer takes more than a second, its keys are not
 // known: the page says so, and an action on keys gets status 503, except for cancel and release, which need
 // the pools alone. A pause or its end reaches the server when the queue does. Except for a search, a page

@@ -64,7 +64,7 @@ func (s *search) offer(k knownKey) {
 
 // search looks for the keys that are called text (and have that id, unless it is empty), or else for those
 // whose texts contain it. When turn lets it, it goes over all keys, because several may have that text. With
-// an id, or without every, the first one that fits ends it.
+// an id, or without every, the first match ends it.
 func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string, every bool) *search {
 	s := newSearch(text, id)
 	if id != "" && r.entry.hasQueue() { // A string need not be searched for.

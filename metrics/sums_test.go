@@ -106,7 +106,7 @@ func TestWhatStaysOfEndedQueues(t *testing.T) {
 	}
 }
 
-// All parts of a shared queue see the same failing keys, and one that has ended sees none.
+// All parts of a shared queue see the same failing keys, and a part that has ended sees none.
 func TestFailingKeysOfASharedQueue(t *testing.T) {
 	s := Queues()
 	for _, down := range []bool{true, false, false} {

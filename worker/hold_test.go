@@ -35,7 +35,7 @@ func overHolding(t *testing.T, test func(t *testing.T, q stringQueue)) {
 }
 
 // A hold is no work: neither the times of work nor those of unfinished work have it, and the depth has no key
-// on hold that comes again when its hold ends.
+// on hold that is queued when its hold ends.
 func TestHoldIsNoWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider := prom.NewProvider(prometheus.NewRegistry(), prom.Options{})
