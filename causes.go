@@ -118,7 +118,7 @@ func (q *Typed[T]) Causes(item T) Causes {
 	return Causes{}
 }
 
-// causesLocked returns the causes of the key at s, nil if there are none.
+// causesLocked returns the causes of the key at s, nil if it has no causes.
 func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	if k.Value&noted == 0 {
 		return nil

@@ -35,7 +35,7 @@ func (n *Notes[C]) Len() int { return len(n.bySlot) }
 // Has reports whether there is a note of the key at s.
 func (n *Notes[C]) Has(s keytable.Slot) bool { return n.bySlot[s] != nil }
 
-// of returns the note of the key at s, new if there is none.
+// of returns the note of the key at s, new if the key has no note.
 func (n *Notes[C]) of(s keytable.Slot) *note[C] {
 	if n.bySlot == nil {
 		n.bySlot = make(map[keytable.Slot]*note[C])

@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	tests := flag.Bool("tests", true, "check the tests of the packages, too")
+	tests := flag.Bool("tests", true, "also check the tests of the packages")
 	flag.Parse()
 	const need = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
 		packages.NeedImports | packages.NeedDeps | packages.NeedTypes | packages.NeedTypesSizes |
