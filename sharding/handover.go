@@ -36,15 +36,13 @@ func (p *planner) handOver(next *table) {
 	}
 }
 
-// releaseLocked makes slot i absent if none of its keys is being handled, so that a write that replaces
-// table t can give it away. It reports whether the slot can be given away now.
+// releaseLocked makes slot i absent if it may, so that a write that replaces table t can give it away. It
+// reports whether the slot can be given away now.
 func (m *Member) releaseLocked(i int, t *table) bool {
-	s := &m.slots[i]
-	// The state comes first: a key that is handed out now is seen by isBusy, or sees that the slot is not
-	// held.
-	if m.state(i) == held || m.isBusy(i) {
+	if !m.mayReleaseLocked(i) {
 		return false
 	}
+	s := &m.slots[i]
 	if m.state(i) == stopping {
 		m.dropLocked(i, ErrNotHeld)
 	}
@@ -52,6 +50,10 @@ func (m *Member) releaseLocked(i int, t *table) bool {
 	s.handover.table, s.handover.epoch = t.id, t.epoch
 	return true
 }
+
+// mayReleaseLocked reports whether slot i is not held, and none of its keys is being handled. The state comes
+// first: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
+func (m *Member) mayReleaseLocked(i int) bool { return m.state(i) != held && !m.isBusy(i) }
 
 // isOf reports whether the write of table t gives slot i away by this handover, or ends an attempt to.
 func (h handover) isOf(t *table, i int) bool {

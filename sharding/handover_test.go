@@ -39,6 +39,23 @@ func TestSlotThatIsToStayIsNamedAnew(t *testing.T) {
 	}
 }
 
+// a hands over a slot while 0 would have the first turn to give away those of a dead member. a's write does
+// that as well: otherwise a row of handovers, each quicker than 0, would leave the slots without a holder.
+func TestHandoverGivesAwaySlotsOfDead(t *testing.T) {
+	m := holdingAll(2)
+	m.setState(0, stopping)
+	slots := []tableSlot{{holder: "a", next: "0", epoch: 3}, {holder: "dead", epoch: 3}}
+	m.mu.view.table = &table{id: "t", epoch: 5, slots: slots}
+	m.mu.self.version = "1"
+	alive := memberData{ID: "0", Lease: int64(m.config.Lease), Queues: 1}
+	m.mu.members = map[string]*knownMember{
+		"0": {data: alive, usable: true}, "dead": {data: memberData{ID: "dead", Dead: true}}}
+	next, _, _ := m.nextTable("t", m.now())
+	if next == nil || next.slots[0].holder != "0" || next.slots[1].holder != "0" {
+		t.Errorf("FAILURE: the next table is %v", next)
+	}
+}
+
 // A handover of long ago does not belong to a write that fails today: the member keeps the slot that it holds.
 func TestHandoverOfLongAgoIsNotInDoubt(t *testing.T) {
 	for _, refusal := range []error{errors.New("no answer"), ErrRefused} {

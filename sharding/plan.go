@@ -178,14 +178,17 @@ func (p *planner) allowed(planned *table) *table {
 
 // waitBeforeWrite returns how long a plan waits, so that members that would write the same do not conflict.
 func (p *planner) waitBeforeWrite() time.Duration {
-	hasDead, goesFirst := false, p.m.mu.phase >= leaving
-	for _, slot := range p.t.slots {
+	hasDead, markedByMe, handsOver := false, false, false
+	for i, slot := range p.t.slots {
 		if slot.holder != "" && p.givable[slot.holder] {
-			hasDead, goesFirst = true, goesFirst || p.m.mu.members[slot.holder].markedByMe
+			hasDead, markedByMe = true, markedByMe || p.m.mu.members[slot.holder].markedByMe
 		}
+		handsOver = handsOver || slot.holder == p.selfID && p.takers[slot.next] && p.m.mayReleaseLocked(i)
 	}
 	switch {
-	case goesFirst: // It leaves, or has marked the record of a dead one.
+	case p.m.mu.phase >= leaving, markedByMe:
+		return 0
+	case hasDead && handsOver: // It writes now anyway. If handovers left that out, each would be in its way.
 		return 0
 	case hasDead:
 		return p.m.turnLocked(p.now)

@@ -15,7 +15,7 @@ var rules = []rule{
 		{"dead_members.go", "\t\t_, err = m.readMember(id)\n\t\treturn err\n", "\t\tif r, err = m.get(m.recordName(id)); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tr.Data = encode(d)\n\t\tif r, err = m.put(r); err != nil {\n\t\t\treturn err\n\t\t}\n"},
 	}},
 	{"handlers are not waited for", []change{
-		{"handover.go", "if m.state(i) == held || m.isBusy(i) {", "if m.state(i) == held {"},
+		{"handover.go", "return m.state(i) != held && !m.isBusy(i)", "return m.state(i) != held"},
 	}},
 	{"a slot comes back while its handover may still be written", []change{
 		{"own_slots.go", "if s.handover.mayStillSucceed(t) {", "if false {"},
@@ -177,6 +177,9 @@ var rules = []rule{
 	}},
 	{"a failed write of the table costs the slots that do not move", []change{
 		{"table_write.go", "\t\tcase !refused || s.handover.unsure:\n", "\t\tcase !refused || s.handover.unsure:\n\t\t\tm.mu.self.alive = false\n"},
+	}},
+	{"a handover leaves the slots of the dead to those whose turn it is", []change{
+		{"plan.go", "hasDead && handsOver:", "false && handsOver:"},
 	}},
 	{"nobody settles whether a handover was written", []change{
 		{"plan.go", "|| p.mustSettle() {", "{"},
