@@ -1,410 +1,167 @@
 package debug
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Action is a request to change a queue.
-type Action struct {
-	// Name is "retry", "forget", "remove", "cancel", "release", "pause", "resume", "pause_group" or
-	// "resume_group", or whatever else was asked for.
+// action is something that the page can do.
+type action struct {
 	Name string
-	// Queue is the id of the queue, Key the text of the key, and Group the name of the group, if there is one.
-	// They are printable, and long ones are cut, as what follows.
-	Queue, Key, Group string
-	// Of is the set of keys that an action on many keys is for, and ErrorContains the text that their errors
-	// contain.
-	Of, ErrorContains string
-	// For is how long a pause lasts, or zero without an end.
-	For time.Duration
-	// Selected are the texts of the keys, if it is for several that were chosen one by one. Then Key is empty.
-	Selected []string
-	// Keys is to how many keys it was done.
-	Keys int
-	// Err is why nothing was done, or not all, or nil.
-	Err error
+	// Button is on the button for a key, and ForAll on that for all keys of a list, if there are such buttons.
+	Button, ForAll string
+	// isPossible reports whether the queue and its pools can do it at all.
+	isPossible func(*reading) bool
+	// ifShutDown is why a queue that is shut down refuses it, or empty.
+	ifShutDown string
+
+	// An action on keys has toKey, which returns false if there is nothing to do it to, any more. suits reports
+	// whether a page offers it for a key. done says what was done to a key, several to how many, and noKey that
+	// no key is called so. ofPools: the keys are those of the pools, so the queue need not answer.
+
+	toKey                func(*reading, knownKey) bool
+	suits                func(keyReport) bool
+	done, several, noKey string
+	ofPools              bool
+
+	// toQueue does it to the queue or, if ofGroup, to a group, for that long if it is a pause.
+	toQueue func(r *reading, group string, lasts time.Duration)
+	ofGroup bool
 }
 
-// actionHeader is what a request for an action needs: browsers let scripts of other sites send it only if the
-// server agrees beforehand, and forms cannot send it at all.
-const actionHeader = "X-Workqueue-Action"
-
-// actionSet names what the page offers for a queue, or for a key.
-type actionSet []string
-
-// keyActions are the actions on keys: the texts of the buttons for a key and for all of a list, what was done
-// to a key and to several, and the answer if no key is called so.
-var keyActions = map[string]struct{ button, forAll, done, several, noKey string }{
-	"retry": {
-		button: "Retry now", forAll: "Retry all", several: "Retried", noKey: "No such key.",
+// actions are all of them, in the order of the buttons.
+var actions = []*action{
+	{
+		Name: "retry", Button: "Retry now", ForAll: "Retry all",
+		isPossible: func(r *reading) bool { return r.entry.hasQueue() },
+		ifShutDown: "The queue is shut down: it takes no more keys.",
+		toKey:      (*reading).retry,
+		suits:      func(keyReport) bool { return true },
+		several:    "Retried", noKey: "No such key.",
 	},
-	"forget": {
-		button: "Forget failures", forAll: "Forget all failures", done: "Forgot the failures of %s.",
+	{
+		Name: "remove", Button: "Remove",
+		isPossible: func(r *reading) bool { return r.entry.queue.Remove != nil },
+		toKey:      (*reading).remove,
+		suits:      func(k keyReport) bool { return k.State != stateGivenUp && k.State != stateFailing },
+		done:       "Removed %s, and forgot its failures.",
+		several:    "Removed", noKey: "No such key in the queue.",
+	},
+	{
+		Name: "forget", Button: "Forget failures", ForAll: "Forget all failures",
+		isPossible: func(r *reading) bool {
+			return r.entry.queue.Forget != nil || r.entry.queue.ForgetGivenUp != nil || r.hasPools()
+		},
+		toKey: (*reading).forget,
+		suits: func(k keyReport) bool {
+			return k.State == stateGivenUp || k.State == stateFailing || k.Error != "" || k.Requeues > 0
+		},
+		done:    "Forgot the failures of %s.",
 		several: "Forgot the failures of", noKey: "No such key.",
 	},
-	"remove": {
-		button: "Remove", done: "Removed %s, and forgot its failures.",
-		several: "Removed", noKey: "No such key in the queue.",
-	},
-	"cancel": {
-		button: "Cancel", done: "Ended the context of the handler of %s. What it returns decides what follows.",
+	{
+		Name: "cancel", Button: "Cancel", ofPools: true,
+		isPossible: (*reading).hasPools,
+		toKey: func(r *reading, k knownKey) bool {
+			return r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(k.key()) })
+		},
+		suits:   func(k keyReport) bool { return k.State == stateProcessing && k.OnHold == nil },
+		done:    "Ended the context of the handler of %s. What it returns decides what follows.",
 		several: "Canceled the handlers of",
 		noKey:   "No handler has a key that is called that: it may just have ended.",
 	},
-	"release": {
-		button: "Release", done: "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
-		several: "Ended the holds of", noKey: "No key on hold is called that: the hold may just have ended.",
+	{
+		Name: "release", Button: "Release", ofPools: true,
+		isPossible: (*reading).hasPools,
+		toKey: func(r *reading, k knownKey) bool {
+			return r.anyPool(func(p *worker.Inspector) bool { return p.Release(k.key()) })
+		},
+		suits:   func(k keyReport) bool { return k.OnHold != nil },
+		done:    "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
+		several: "Ended the holds of",
+		noKey:   "No key on hold is called that: the hold may just have ended.",
+	},
+	{
+		Name: "pause", done: "Paused the queue",
+		isPossible: func(r *reading) bool { return r.entry.queue.Pause != nil || r.pausesPools() },
+		ifShutDown: "The queue is shut down: it cannot be paused.",
+		toQueue:    func(r *reading, _ string, lasts time.Duration) { r.pause(lasts) },
+	},
+	{
+		Name: "resume", done: "Resumed the queue",
+		isPossible: func(r *reading) bool { return r.entry.queue.Resume != nil || r.pausesPools() },
+		toQueue:    func(r *reading, _ string, _ time.Duration) { r.resume() },
+	},
+	{
+		Name: "pause_group", ofGroup: true, done: "Paused group %s%s.",
+		isPossible: func(r *reading) bool { return r.entry.queue.PauseGroup != nil },
+		ifShutDown: "The queue is shut down: it cannot be paused.",
+		suits:      func(k keyReport) bool { return k.GroupToPause != "" },
+		toQueue: func(r *reading, group string, lasts time.Duration) {
+			r.entry.queue.PauseGroup(group, lasts)
+		},
+	},
+	{
+		Name: "resume_group", ofGroup: true, done: "Resumed group %s%s.",
+		isPossible: func(r *reading) bool { return r.entry.queue.ResumeGroup != nil },
+		toQueue:    func(r *reading, group string, _ time.Duration) { r.entry.queue.ResumeGroup(group) },
 	},
 }
 
-// Has reports whether the action is offered.
-func (a actionSet) Has(action string) bool { return slices.Contains(a, action) }
+// actionSet are the actions that a page offers for a queue or a key.
+type actionSet []*action
 
-// only returns those of actions that are offered.
-func (a actionSet) only(actions ...string) actionSet {
-	return slices.DeleteFunc(actions, func(action string) bool { return !a.Has(action) })
-}
-
-// actionsOf returns what the queue and its pools can do at all.
-func (h *Handler) actionsOf(r *reading) (can actionSet) {
-	if h.audit == nil {
-		return nil
-	}
-	offer := func(action string, possible bool) {
-		if possible {
-			can = append(can, action)
-		}
-	}
-	q, hasPools := r.entry.queue, len(r.pools) > 0
-	offer("retry", r.entry.hasQueue() && !r.stats.ShuttingDown)
-	offer("remove", q.Remove != nil)
-	offer("forget", q.Forget != nil || q.ForgetGivenUp != nil || hasPools)
-	offer("cancel", hasPools)
-	offer("release", hasPools)
-	offer("pause", q.Pause != nil || r.pausesPools())
-	offer("pause_group", q.PauseGroup != nil)
-	return can
-}
-
-// forKey returns what can be done with k.
-func (a actionSet) forKey(k keyReport) actionSet {
-	inQueue := k.State != stateGivenUp && k.State != stateFailing
-	can := map[string]bool{
-		"retry": true, "remove": inQueue, "forget": !inQueue || k.Error != "" || k.Requeues > 0,
-		"cancel":  k.State == stateProcessing && k.OnHold == nil,
-		"release": k.OnHold != nil, "pause_group": k.GroupToPause != "",
-	}
-	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
-}
-
-// actionError is why an action was refused or impossible, with the status of the answer.
-type actionError struct {
-	status int
-	text   string
-}
-
-func (e *actionError) Error() string { return e.text }
-
-// statusOf returns the status of the answer that reports err.
-func statusOf(err error) int {
-	var refused *actionError
-	if errors.As(err, &refused) {
-		return refused.status
-	}
-	return http.StatusInternalServerError
-}
-
-func refuse(status int, format string, args ...any) error {
-	return &actionError{status, fmt.Sprintf(format, args...)}
-}
-
-// actionReport is the answer to a request for an action.
-type actionReport struct {
-	Action string `json:"action"`
-	Queue  string `json:"queue"`
-	Key    string `json:"key,omitempty"`
-	Group  string `json:"group,omitempty"`
-	*bulkResult
-	// Text says what was done.
-	Text  string `json:"text,omitempty"`
-	Error string `json:"error,omitempty"`
-}
-
-// doneText says what a pause or its end has done, or will do after the outage of the queue's server.
-func (a Action) doneText(outage bool) string {
-	lasts := ""
-	if a.For > 0 {
-		lasts = " for " + human(a.For)
-	}
-	group := cmp.Or(a.Group, "(empty)")
-	switch {
-	case outage && (a.Name == "pause" || a.Name == "resume"):
-		return "The queue does not reach its server. It is " + a.Name + "d as soon as it does."
-	case a.Name == "pause":
-		return "Paused the queue" + lasts + "."
-	case a.Name == "resume":
-		return "Resumed the queue."
-	case a.Name == "pause_group":
-		return "Paused group " + group + lasts + "."
-	}
-	return "Resumed group " + group + "."
-}
-
-// String returns what was asked for and what came of it, in one line: retry orders key="acme/17" keys=1.
-func (a Action) String() string {
-	var b strings.Builder
-	b.WriteString(a.Name + " " + a.Queue)
-	fields := [][2]string{{"key", a.Key}, {"group", a.Group}, {"of", a.Of}, {"errorContains", a.ErrorContains}}
-	for _, field := range fields {
-		if field[1] != "" {
-			fmt.Fprintf(&b, " %s=%q", field[0], field[1])
-		}
-	}
-	if len(a.Selected) > 0 {
-		fmt.Fprintf(&b, " selected=%q", a.Selected)
-	}
-	if a.For > 0 {
-		fmt.Fprintf(&b, " for=%v", a.For)
-	}
-	fmt.Fprintf(&b, " keys=%d", a.Keys)
-	if a.Err != nil {
-		fmt.Fprintf(&b, ": %v", a.Err)
-	}
-	return b.String()
-}
-
-// maxForm bounds the size of a request for an action.
-const maxForm = 512 << 10
-
-// serveAction does what a POST asks for, and reports it to the audit hook.
-func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status int, report actionReport) {
-	err := checkOrigin(r)
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if formErr := r.ParseForm(); formErr != nil {
-		err = cmp.Or(err, refuse(http.StatusBadRequest, "The form cannot be read."))
-	}
-	form := r.PostForm
-	a := Action{
-		Name: short(form.Get("action"), maxName), Queue: short(form.Get("queue"), maxName),
-		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
-		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
-	}
-	if keys := form["key"]; len(keys) > 1 {
-		a.Key, a.Selected = "", mapped(keys, func(key string) string { return short(key, maxKey) })
-	}
-	if form.Get("for") != "" && err == nil {
-		if a.For, err = time.ParseDuration(form.Get("for")); err != nil || a.For <= 0 {
-			err = refuse(http.StatusBadRequest, "The field for is not a duration above zero: write it like 15m.")
-		}
-	}
-	status, report = http.StatusOK, actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
-	if err == nil {
-		report.bulkResult, report.Text, err = h.act(r.Context(), a, form)
-	}
-	switch {
-	case report.bulkResult != nil:
-		a.Keys = report.Keys
-	case err == nil && form.Has("key"):
-		a.Keys = 1
-	}
-	if a.Err = err; err != nil {
-		status, report.Error = statusOf(err), err.Error()
-	}
-	h.audit(r, a)
-	return status, report
-}
-
-var crossOrigin = http.NewCrossOriginProtection()
-
-// checkOrigin refuses what a page of another site may have sent.
-func checkOrigin(r *http.Request) error {
-	if err := crossOrigin.Check(r); err != nil {
-		return refuse(http.StatusForbidden, "The request comes from another site.")
-	}
-	if r.Header.Get(actionHeader) == "" {
-		return refuse(http.StatusForbidden, "The request lacks the header %s.", actionHeader)
+// actionNamed returns the action with that name, or nil.
+func actionNamed(name string) *action {
+	if i := slices.IndexFunc(actions, func(a *action) bool { return a.Name == name }); i >= 0 {
+		return actions[i]
 	}
 	return nil
 }
 
-// logAction is the audit hook of a program that has none.
-func logAction(r *http.Request, a Action) {
-	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "selected", a.Selected, "group", a.Group,
-		"of", a.Of, "errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "remote", r.RemoteAddr)
-	if a.Err != nil {
-		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
-		return
-	}
-	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
+// Has reports whether the action is offered.
+func (s actionSet) Has(name string) bool {
+	return slices.ContainsFunc(s, func(a *action) bool { return a.Name == name })
 }
 
-// act does what form, which a describes, asks for. The result is nil unless that was for many keys; text says
-// what was done.
-func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *bulkResult, text string,
-	err error) {
-	if !form.Has("queue") { // It may be in the query, or in a body of another type.
-		return nil, "", refuse(http.StatusBadRequest,
-			"The request has no form (application/x-www-form-urlencoded) with the field queue.")
-	}
-	e := h.find(form.Get("queue"))
-	if e == nil {
-		return nil, "", refuse(http.StatusNotFound, "No such queue is registered.")
-	}
-	r, q, lasts := h.read(e, searchLimit), e.queue, cmp.Or(a.For, operate.UntilResumed)
-	done := a.doneText(r.hasOutage())
-	if r.pausesPools() && (a.Name == "pause" || a.Name == "resume") {
-		done += " Its workers in this process start no keys while it is paused; keys are still added."
-	}
-	switch action := form.Get("action"); {
-	case (action == "pause" || action == "pause_group") && r.stats.ShuttingDown:
-		err = refuse(http.StatusConflict, "The queue is shut down: it cannot be paused.")
-	case action == "pause" && (q.Pause != nil || r.pausesPools()):
-		r.pause(lasts)
-		text = done
-	case action == "resume" && (q.Resume != nil || r.pausesPools()):
-		r.resume()
-		text = done
-	case action == "pause_group" && q.PauseGroup != nil:
-		text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, lasts) }, form, done)
-	case action == "resume_group" && q.ResumeGroup != nil:
-		text, err = r.actOnGroup(q.ResumeGroup, form, done)
-	case action == "retry" && r.stats.ShuttingDown:
-		err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
-	case !h.actionsOf(r).Has(action):
-		err = refuse(http.StatusBadRequest, "This queue has no such action: removing needs a "+
-			"priorityqueue or a redisqueue, pausing one of them or a worker.Pool, canceling and releasing a pool.")
-	case form.Has("of") && (action == "retry" || action == "forget"), len(form["key"]) > 1:
-		result, text, err = h.actOnMany(ctx, r, form)
-	case form.Has("key"):
-		text, err = h.actOnKey(ctx, r, form)
-	default:
-		err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
-	}
-	return result, text, err
+// only returns those of the actions that have one of the names.
+func (s actionSet) only(names ...string) actionSet {
+	return slices.DeleteFunc(slices.Clone(s), func(a *action) bool { return !slices.Contains(names, a.Name) })
 }
 
-// needsQueue reports whether an action is for keys of the queue. Those of the others are in the pools' lists.
-func needsQueue(action string) bool { return action != "cancel" && action != "release" }
-
-var errNoTime = refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
-
-// actOnKey does what form asks for to the key that it names, and returns what came of it.
-func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) (string, error) {
-	action := form.Get("action")
-	texts := keyActions[action]
-	noKey := refuse(http.StatusNotFound, "%s", texts.noKey)
-	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"), needsQueue(action))
-	switch {
-	case r.missing != nil && needsQueue(action):
-		return "", r.missing
-	case found.incomplete && r.missing == nil:
-		return "", errNoTime
-	case !found.exact || found.isAbsent():
-		return "", noKey
-	case len(found.keys) > 1:
-		return "", refuse(http.StatusConflict, "More than one key is called that.")
-	}
-	k := found.keys[0]
-	k.named = true
-	b := &bulk{reading: r, action: action}
-	b.one(k)
-	b.endStep()
-	switch {
-	case b.failed != nil:
-		return "", b.failed
-	case b.result.Gone > 0 && action != "forget":
-		return "", noKey
-	case action == "retry":
-		return r.retryText(k.key(), k.state()), nil
-	}
-	return fmt.Sprintf(texts.done, cmp.Or(short(form.Get("key"), maxKey), "(empty)")), nil
+// forKey returns what can be done with k.
+func (s actionSet) forKey(k keyReport) actionSet {
+	return slices.DeleteFunc(slices.Clone(s), func(a *action) bool { return a.suits == nil || !a.suits(k) })
 }
 
-// retryText says when a key comes that was retried and that was in this state before. If it is queued behind
-// others, it moves forward if the queue has priorities.
-func (r *reading) retryText(key any, before string) string {
-	q, name := r.entry.queue, cmp.Or(short(keyText(key), maxKey), "(empty)")
-	now, _ := q.SnapshotKey(key)
-	text := "Added " + name + ": "
-	if before == stateQueued {
-		text = name + " was queued already: "
+// actionsOf returns what the queue and its pools can do.
+func (h *Handler) actionsOf(r *reading) actionSet {
+	if h.audit == nil {
+		return nil
 	}
-	switch {
-	case r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).OnHold != nil }):
-		text += "it is on hold, and comes when the hold ends."
-	case now.State == workqueue.KeyProcessing:
-		text += "a worker has it, and Done queues it again."
-	case now.State == workqueue.KeyQueued:
-		text += r.moveToFront(key)
-	case now.State == workqueue.KeyWaiting: // As with priorityqueue.Latest, or within a MinInterval.
-		text += "its queue makes it wait, and it comes in " + human(now.Due.Sub(r.at)) + "."
-	default:
-		text += "it comes as soon as a worker is free."
-	}
-	switch stats := q.Stats(); {
-	case stats.Paused:
-		text += " The queue is paused."
-	case now.Blocked:
-		text += " Its group is at its limit or paused."
-	}
-	return text
+	return slices.DeleteFunc(slices.Clone(actions), func(a *action) bool {
+		return !a.isPossible(r) || a.ifShutDown != "" && r.stats.ShuttingDown
+	})
 }
 
-// moveToFront gives a queued key a priority above that of the line's head, if the queue has priorities, and
-// says which place it has.
-func (r *reading) moveToFront(key any) string {
+// retry adds the key. What the queue keeps as given up the queue itself retries.
+func (r *reading) retry(k knownKey) bool {
 	q := r.entry.queue
-	line := q.Snapshot(searchLimit)
-	isKey := func(k workqueue.KeySnapshot[any]) bool { return k.Key == key }
-	if q.AddWithPriority != nil && len(line.Queued) > 0 && !isKey(line.Queued[0]) {
-		q.AddWithPriority(key, max(line.Queued[0].Priority, line.Queued[0].Priority+1), 0)
-		line = q.Snapshot(searchLimit)
+	if q.RetryGivenUp != nil && (k.kept || k.named) {
+		if was := q.RetryGivenUp(k.key()); was || !k.named {
+			return was
+		}
 	}
-	switch place := slices.IndexFunc(line.Queued, isKey); {
-	case place == 0:
-		return "it comes as soon as a worker is free."
-	case place > 0:
-		return fmt.Sprintf("it is number %s of %s in the line.", number(place+1), number(line.Stats.Queued))
-	}
-	first, all := number(len(line.Queued)), number(line.Stats.Queued)
-	return fmt.Sprintf("it is behind the first %s of %s in the line.", first, all)
+	q.AddCause(k.key(), workqueue.Cause{Reason: "retried by hand"})
+	return true
 }
 
-// do does the action to a key. It returns false if there is nothing to do it to, any more.
-func (r *reading) do(action string, k knownKey) bool {
-	q, key := r.entry.queue, k.key()
-	switch action {
-	case "retry":
-		if q.RetryGivenUp != nil && (k.kept || k.named) {
-			if was := q.RetryGivenUp(key); was || !k.named {
-				return was
-			}
-		}
-		q.AddCause(key, workqueue.Cause{Reason: "retried by hand"})
-		return true
-	case "cancel":
-		return r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(key) })
-	case "release":
-		return r.anyPool(func(p *worker.Inspector) bool { return p.Release(key) })
-	case "remove":
-		k.kept, k.named = false, false
-		return q.Remove(key) && r.forget(k)
-	default:
-		return r.forget(k)
-	}
+func (r *reading) remove(k knownKey) bool {
+	k.kept, k.named = false, false
+	return r.entry.queue.Remove(k.key()) && r.forget(k)
 }
 
 // forget makes the queue's limiter, the pools and, if the queue itself keeps it as given up, the queue forget
@@ -422,16 +179,43 @@ func (r *reading) forget(k knownKey) bool {
 	return was
 }
 
-// actOnGroup does it with the group that form names. It returns done, and that no key has that group if that
-// is so: its name may be mistyped.
-func (r *reading) actOnGroup(do func(group string), form url.Values, done string) (string, error) {
-	if !form.Has("group") {
-		return "", refuse(http.StatusBadRequest, "The form lacks the field group.")
+// pausablePools are those that a pause of the queue pauses, in this process, because it cannot pause itself.
+func (r *reading) pausablePools() []poolReading {
+	if r.entry.queue.Pause != nil {
+		return nil
 	}
-	group := form.Get("group")
-	do(group)
-	if of := r.entry.queue.SnapshotGroup; of != nil && of(group).Keys == 0 {
-		done += " No key has that group now: is it called so?"
+	return slices.DeleteFunc(slices.Clone(r.pools), func(p poolReading) bool { return p.pool.Pause == nil })
+}
+
+func (r *reading) pausesPools() bool { return len(r.pausablePools()) > 0 }
+
+func (r *reading) pause(lasts time.Duration) {
+	if r.entry.queue.Pause != nil {
+		r.entry.queue.Pause(lasts)
 	}
-	return done, nil
+	for _, p := range r.pausablePools() {
+		p.pool.Pause(lasts)
+	}
+}
+
+func (r *reading) resume() {
+	if r.entry.queue.Resume != nil {
+		r.entry.queue.Resume()
+	}
+	for _, p := range r.pausablePools() {
+		p.pool.Resume()
+	}
+}
+
+// moveToFront gives a queued key a priority above that of the line's head, if the queue has priorities. It
+// returns the line as it is then, and the key's place in it, or -1.
+func (r *reading) moveToFront(key any) (line workqueue.Snapshot[any], place int) {
+	q := r.entry.queue
+	isKey := func(k workqueue.KeySnapshot[any]) bool { return k.Key == key }
+	line = q.Snapshot(searchLimit)
+	if q.AddWithPriority != nil && len(line.Queued) > 0 && !isKey(line.Queued[0]) {
+		q.AddWithPriority(key, max(line.Queued[0].Priority, line.Queued[0].Priority+1), 0)
+		line = q.Snapshot(searchLimit)
+	}
+	return line, slices.IndexFunc(line.Queued, isKey)
 }

@@ -2,7 +2,6 @@ package debug
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,41 +18,6 @@ type errorGroup struct {
 	// that is too short.
 	Contains string `json:"contains,omitempty"`
 	codes    []string
-}
-
-// matchingReport counts keys with certain errors.
-type matchingReport struct {
-	Failing int `json:"failing"`
-	GivenUp int `json:"given_up"`
-	// More reports that there was no time to count all.
-	More bool `json:"more,omitempty"`
-}
-
-// matching calls f for the failing and given-up keys whose errors contain text, and counts them.
-func (h *Handler) matching(ctx context.Context, r *reading, text string, f func(knownKey)) *matchingReport {
-	m := new(matchingReport)
-	ctx, done, noTurn := searchTurn(ctx, h.searching, countTime)
-	defer done()
-	if noTurn != nil {
-		return &matchingReport{More: true}
-	}
-	r.atHand = false
-	for k := range r.keysIn(allSets) {
-		if ctx.Err() != nil {
-			break
-		}
-		switch {
-		case !k.hasError(text):
-			continue
-		case k.set() == stateGivenUp:
-			m.GivenUp++
-		default:
-			m.Failing++
-		}
-		f(k)
-	}
-	m.More = r.more || ctx.Err() != nil
-	return m
 }
 
 // errorGroups counts errors by their patterns.

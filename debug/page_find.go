@@ -41,7 +41,7 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 	for _, e := range entries {
 		r := h.read(e, 0)
 		part, cancel := context.WithTimeout(ctx, searchTime/4)
-		s := h.search(part, make(chan struct{}, 1), r, text, "", true) // This one has its turn already.
+		s := h.search(part, make(chan struct{}, 1), r, text, "") // This one has its turn already.
 		cancel()
 		p.Found.add(s.report(r), e.named())
 		looked += r.looked

@@ -24,7 +24,7 @@ type keyPage struct {
 func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyPage {
 	text, id := query.Get("key"), query.Get("id")
 	r := h.read(e, 0)
-	s := h.search(ctx, h.searching, r, text, id, true)
+	s := h.search(ctx, h.searching, r, text, id)
 	p := &keyPage{Time: r.at.UTC(), Queue: e.named(), Incomplete: s.incomplete}
 	if r.missing != nil {
 		p.Error = r.missing.Error()

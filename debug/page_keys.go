@@ -49,18 +49,13 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	}
 	var keys []knownKey
 	if noTurn == nil {
-		for k := range r.keysIn(p.State) {
-			if turn.Err() != nil {
-				break
-			}
-			if k.hasError(errorText) {
-				if p.Total++; p.Total <= maxListed {
-					keys = append(keys, k)
-				}
+		for k := range r.keysWith(turn, p.State, errorText) {
+			if p.Total++; p.Total <= maxListed {
+				keys = append(keys, k)
 			}
 		}
 	}
-	p.More = r.more || turn.Err() != nil || p.Total > len(keys)
+	p.More = r.isPartial() || turn.Err() != nil || p.Total > len(keys)
 	slices.SortStableFunc(keys, func(a, b knownKey) int {
 		switch p.State {
 		case stateQueued:

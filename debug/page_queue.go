@@ -80,18 +80,19 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 	first := make(map[string][]knownKey)
 	for _, s := range sections {
 		if r.Errors == "" || !isSet(s.State) {
-			first[s.State] = firstOf(read.keysIn(s.State), limit)
+			first[s.State] = firstOf(read.keysIn(ctx, s.State), limit)
 		}
 	}
 	groups, counted := make(errorGroups), 0
 	if r.Errors == "" {
-		for k := range read.keysIn(allSets) {
+		for k := range read.keysIn(ctx, allSets) {
 			groups.add(k)
 			counted++
 		}
 		r.Uncounted = max(0, read.failing()+read.givenUp()-counted)
 	} else {
-		r.Matching = h.matching(ctx, read, r.Errors, func(k knownKey) {
+		read.atHand = false
+		r.Matching, _ = h.count(ctx, read, allSets, r.Errors, func(k knownKey) {
 			groups.add(k)
 			if set := k.set(); len(first[set]) < limit {
 				first[set] = append(first[set], k)
@@ -109,7 +110,7 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 	if query.Has("key") {
 		read.looked = 0
 		text := query.Get("key")
-		found := h.search(ctx, h.searching, read, text, "", true).report(read)
+		found := h.search(ctx, h.searching, read, text, "").report(read)
 		r.Found = &found
 		of = append(of, "key", text)
 	} else if limit != someKeys {

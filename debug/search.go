@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 const (
@@ -64,29 +66,23 @@ func (s *search) offer(k knownKey) {
 
 // search looks for the keys that are called text (and have that id, unless it is empty), or else for those
 // whose texts contain it. When turn lets it, it goes over all keys, because several may have that text. With
-// an id, or without every, the first match ends it.
-func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string, every bool) *search {
+// an id the first match ends it.
+func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string) *search {
 	s := newSearch(text, id)
-	if id != "" && r.entry.hasQueue() { // A string need not be searched for.
-		r.askServer(func() {
-			ignorePanic(func() {
-				if k, isThere := r.entry.queue.SnapshotKey(text); isThere {
-					s.offer(fromQueue(k))
-				}
-			})
-		})
+	if k, isThere := r.stringKey(ctx, text, []string{id}); isThere {
+		s.offer(k)
 	}
 	if !s.exact {
 		ctx, done, noTurn := searchTurn(ctx, turn, searchTime)
 		defer done()
 		if noTurn == nil {
-			for k := range r.keysIn("") {
-				if s.offer(k); ctx.Err() != nil || s.exact && (id != "" || !every) {
+			for k := range r.keysIn(ctx, "") {
+				if s.offer(k); s.exact && id != "" {
 					break
 				}
 			}
 		}
-		s.incomplete = ctx.Err() != nil || r.missing != nil
+		s.incomplete = ctx.Err() != nil
 	}
 	for i := range s.keys {
 		r.look(&s.keys[i]) // It may be in two states, or has moved meanwhile.
@@ -95,8 +91,21 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	return s
 }
 
-// isAbsent reports whether nothing is known of the key, any more.
-func (s *search) isAbsent() bool { return len(s.keys) == 0 || s.keys[0].state() == stateAbsent }
+// stringKey returns the key of the queue that is that string and has one of the ids: it need not be searched
+// for.
+func (r *reading) stringKey(ctx context.Context, text string, ids []string) (k knownKey, isThere bool) {
+	if !r.entry.hasQueue() || !slices.Contains(ids, keyID(text)) || ctx.Err() != nil {
+		return k, false
+	}
+	r.askServer(func() {
+		ignorePanic(func() {
+			var s workqueue.KeySnapshot[any]
+			s, isThere = r.entry.queue.SnapshotKey(text)
+			k = fromQueue(s)
+		})
+	})
+	return k, isThere
+}
 
 // searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. It
 // returns a context for this caller, which ends with ctx or after limit, and done, which lets the next one

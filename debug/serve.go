@@ -101,8 +101,8 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		gone := fmt.Sprintf("No queue %s is registered, or none is any more.", cut(query.Get("queue"), maxName))
 		return http.StatusNotFound, "gone", nothing{"No such queue", gone}
 	case query.Has("count"):
-		c := h.newCountReport(ctx, e, query)
-		return c.status, "", c
+		status, report := h.countReport(ctx, e, query)
+		return status, "", report
 	case query.Has("state") && sectionOf(query.Get("state")) < 0:
 		states := "The states of keys are processing, on_hold, queued, waiting, failing and given_up."
 		return http.StatusBadRequest, "gone", nothing{"No such state", states}

@@ -54,8 +54,6 @@ var functions = template.FuncMap{
 	"plus":   func(a, b int) int { return a + b },
 	"name":   func(s string) string { return short(s, maxName) },
 	"brief":  func(s string) string { return short(s, maxCauses) },
-	"button": func(action string) string { return keyActions[action].button },
-	"forAll": func(action string) string { return keyActions[action].forAll },
 	"latest": slices.Backward[[]workqueue.Cause],
 	"date":   func(t time.Time) string { return t.Format("2006-01-02 15:04:05") + " UTC" },
 	"clock":  func(t time.Time) string { return t.Format("15:04:05") + " UTC" },

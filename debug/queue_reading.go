@@ -71,7 +71,8 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			h.removePool(p)
 		}
 	}
-	if r.pausesPools() && !slices.ContainsFunc(r.pools, isWorking) {
+	isWorking := func(p poolReading) bool { return !p.stats.Paused }
+	if pausable := r.pausablePools(); len(pausable) > 0 && !slices.ContainsFunc(pausable, isWorking) {
 		r.stats.Paused, r.stats.PausedUntil = true, r.workers.PausedUntil
 	}
 	m := r.measure()
@@ -202,42 +203,10 @@ func (r *reading) hasOutage() bool {
 	return r.missing == errOutage || shared != nil && shared.Outage
 }
 
-// canPause reports whether a pool can be paused.
-func canPause(p poolReading) bool { return p.pool.Pause != nil }
+// isPartial reports that not all keys that keysIn was asked for are known.
+func (r *reading) isPartial() bool { return r.more || r.missing != nil }
 
-// isWorking reports whether a pool can be paused, and is not.
-func isWorking(p poolReading) bool { return canPause(p) && !p.stats.Paused }
-
-// pausesPools reports whether a pause of the queue is a pause of its pools, in this process.
-func (r *reading) pausesPools() bool {
-	return r.entry.queue.Pause == nil && slices.ContainsFunc(r.pools, canPause)
-}
-
-// pause makes the queue hand out nothing for d or, if it cannot, its pools start nothing.
-func (r *reading) pause(d time.Duration) {
-	if !r.pausesPools() {
-		r.entry.queue.Pause(d)
-		return
-	}
-	for _, p := range r.pools {
-		if canPause(p) {
-			p.pool.Pause(d)
-		}
-	}
-}
-
-// resume ends a pause.
-func (r *reading) resume() {
-	if !r.pausesPools() {
-		r.entry.queue.Resume()
-		return
-	}
-	for _, p := range r.pools {
-		if canPause(p) {
-			p.pool.Resume()
-		}
-	}
-}
+func (r *reading) hasPools() bool { return len(r.pools) > 0 }
 
 // anyPool calls f for each pool, and reports whether it is true for one. A pool that only has the name of
 // this queue may have keys of another type. Then it panics, and knows nothing of the key.

@@ -1,0 +1,123 @@
+package debug
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// doneText says what was done to a key.
+func (a *action) doneText(key string) string {
+	return fmt.Sprintf(a.done, cmp.Or(short(key, maxKey), "(empty)"))
+}
+
+// sentence says to how many keys something was done.
+func (b *bulkResult) sentence(done string) string {
+	keys := func(n int, one, more string) string {
+		if n == 1 {
+			return one
+		}
+		return number(n) + more
+	}
+	text := done + " " + keys(b.Keys, "one key", " keys")
+	if b.Gone > 0 {
+		text += "; " + keys(b.Gone, "one was gone", " were gone")
+	}
+	if b.Left > 0 {
+		text += "; " + keys(b.Left, "one is left", " are left")
+	}
+	if b.LeftMore {
+		text += "; there may be more"
+	}
+	return text + "."
+}
+
+// pauseText says what a pause or its end has done, or will do after the outage of the queue's server, and
+// that no key has the group if that is so: its name may be mistyped.
+func (a *action) pauseText(r *reading, group string, lasts time.Duration) string {
+	length := ""
+	if lasts > 0 {
+		length = " for " + human(lasts)
+	}
+	switch {
+	case a.ofGroup:
+		text := fmt.Sprintf(a.done, cmp.Or(short(group, maxName), "(empty)"), length)
+		if r.entry.queue.SnapshotGroup(group).Keys == 0 {
+			text += " No key has that group now: is it called so?"
+		}
+		return text
+	case r.hasOutage():
+		return "The queue does not reach its server. It is " + a.Name + "d as soon as it does."
+	case a.Name == "pause" && r.pausesPools():
+		length += ". Its workers in this process start no keys while it is paused; keys are still added"
+	}
+	return a.done + length + "."
+}
+
+// retryText says when a key comes that was retried and that was as before.
+func (r *reading) retryText(before knownKey) string {
+	q, key := r.entry.queue, before.key()
+	now, _ := q.SnapshotKey(key)
+	name := cmp.Or(short(keyText(key), maxKey), "(empty)")
+	text := "Added " + name + ": "
+	if before.state() == stateQueued {
+		text = name + " was queued already: "
+	}
+	switch {
+	case r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).OnHold != nil }):
+		text += "it is on hold, and comes when the hold ends."
+	case now.State == workqueue.KeyProcessing:
+		text += "a worker has it, and Done queues it again."
+	case now.State == workqueue.KeyQueued:
+		text += placeText(r.moveToFront(key))
+	case now.State == workqueue.KeyWaiting: // As with priorityqueue.Latest, or within a MinInterval.
+		text += "its queue makes it wait, and it comes in " + human(now.Due.Sub(r.at)) + "."
+	default:
+		text += "it comes as soon as a worker is free."
+	}
+	switch {
+	case q.Stats().Paused:
+		text += " The queue is paused."
+	case now.Blocked:
+		text += " Its group is at its limit or paused."
+	}
+	return text
+}
+
+// placeText says which place a key has in the line.
+func placeText(line workqueue.Snapshot[any], place int) string {
+	all := number(line.Stats.Queued)
+	switch {
+	case place == 0:
+		return "it comes as soon as a worker is free."
+	case place > 0:
+		return fmt.Sprintf("it is number %s of %s in the line.", number(place+1), all)
+	}
+	return fmt.Sprintf("it is behind the first %s of %s in the line.", number(len(line.Queued)), all)
+}
+
+// actionAnswer is the answer to a request for an action.
+type actionAnswer struct {
+	Action string `json:"action"`
+	Queue  string `json:"queue"`
+	Key    string `json:"key,omitempty"`
+	Group  string `json:"group,omitempty"`
+	*bulkResult
+	// Text says what was done.
+	Text  string `json:"text,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// bulkResult is what became of an action on many keys.
+type bulkResult struct {
+	// Keys is to how many it was done. Gone were there before, and not any more.
+	Keys int `json:"keys"`
+	Gone int `json:"gone"`
+	// Left is how many were not done: the time was over, the queue was shut down, or its server did not answer.
+	// LeftMore reports that there may be more than these.
+	Left     int  `json:"left"`
+	LeftMore bool `json:"left_more,omitempty"`
+}

@@ -1,0 +1,190 @@
+package debug
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+const (
+	// actionTime is how long an action may take. One on a set then counts the keys that are left, for countTime.
+	actionTime = 10 * time.Second
+	countTime  = 5 * time.Second
+)
+
+var (
+	errNoTime = refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
+	errNoSet  = refuse(http.StatusBadRequest, "The sets of keys are failing, given_up and all.")
+	errEnded  = refuse(http.StatusConflict, "The queue was shut down meanwhile, and takes no more keys.")
+)
+
+// onKeys is an action on keys.
+type onKeys struct {
+	*reading
+	*action
+	until  time.Time // when it must end
+	result bulkResult
+	// failed is why the others are left, or nil.
+	failed error
+}
+
+// actOnKeys does what form asks for to the keys that it names, or to a set. The result is nil if it names one
+// key; text says what was done.
+func (h *Handler) actOnKeys(ctx context.Context, r *reading, do *action, form url.Values) (*bulkResult, string, error) {
+	if r.missing != nil && !do.ofPools {
+		return nil, "", r.missing
+	}
+	ctx, done, noTurn := searchTurn(ctx, h.acting, actionTime+countTime)
+	defer done()
+	if noTurn != nil {
+		return nil, "", noTurn
+	}
+	a := &onKeys{reading: r, action: do, until: time.Now().Add(actionTime)}
+	if form.Has("of") && do.ForAll != "" {
+		return a.set(ctx, form.Get("of"), form.Get("error"), form.Get("count"))
+	}
+	ids := slices.DeleteFunc(form["id"], func(id string) bool { return id == "" })
+	return a.named(ctx, form["key"], ids)
+}
+
+// set acts on all keys of a set whose errors contain text. confirmed is how many the reader has expected.
+func (a *onKeys) set(ctx context.Context, set, text, confirmed string) (*bulkResult, string, error) {
+	if !isSet(set) {
+		return nil, "", errNoSet
+	}
+	a.each(a.keysWith(ctx, set, text))
+	a.result.LeftMore = a.isPartial()
+	if n, err := strconv.Atoi(confirmed); err == nil {
+		a.result.Gone = max(a.result.Gone, n-a.result.Keys-a.result.Left)
+	}
+	return a.answer()
+}
+
+// named acts on the keys that the page shows with these texts and ids, once all are found.
+func (a *onKeys) named(ctx context.Context, texts, ids []string) (*bulkResult, string, error) {
+	ctx, cancel := context.WithDeadline(ctx, a.until)
+	defer cancel()
+	wasMissing, isOne := a.missing != nil, len(texts) == 1
+	if !isOne && len(ids) != len(texts) {
+		return nil, "", refuse(http.StatusBadRequest, "Of several keys each needs the field id.")
+	}
+	keys := a.find(ctx, texts, ids)
+	if isOne && len(keys) == 1 {
+		if a.look(&keys[0]); keys[0].state() == stateAbsent {
+			keys = nil
+		}
+	}
+	switch {
+	case a.missing != nil && !wasMissing: // Of a queue that had no answer before, the pools' keys must do.
+		return nil, "", a.missing
+	case ctx.Err() != nil:
+		return nil, "", errNoTime
+	case isOne && len(keys) > 1:
+		return nil, "", refuse(http.StatusConflict, "More than one key is called that.")
+	}
+	a.each(slices.Values(keys))
+	a.result.Gone = max(a.result.Gone, len(texts)-a.result.Keys-a.result.Left)
+	switch {
+	case !isOne:
+		return a.answer()
+	case a.failed != nil:
+		return nil, "", a.failed
+	case len(keys) == 0 || a.result.Gone > 0 && a.Name != "forget":
+		return nil, "", refuse(http.StatusNotFound, "%s", a.noKey)
+	case a.Name == "retry":
+		return nil, a.retryText(keys[0]), nil
+	}
+	return nil, a.doneText(texts[0]), nil
+}
+
+// find returns the keys that the page shows with these texts and ids, as far as they are there. Without ids
+// it returns all that have the text. It ends early if only the pools' keys matter, which come first.
+func (a *onKeys) find(ctx context.Context, texts, ids []string) (keys []knownKey) {
+	wanted, found := make(map[string][]string), make(map[any]bool) // ids by texts
+	add := func(k knownKey) (isComplete bool) {
+		if k.named = true; !found[k.key()] {
+			found[k.key()] = true
+			keys = append(keys, k)
+		}
+		return len(keys) == len(texts) && (len(ids) > 0 || a.ofPools)
+	}
+	for i, text := range texts {
+		wanted[text] = append(wanted[text], ids[min(i, len(ids)):min(i+1, len(ids))]...)
+		if k, isThere := a.stringKey(ctx, text, wanted[text]); isThere && add(k) {
+			return keys
+		}
+	}
+	for k := range a.keysIn(ctx, "") {
+		text := keyText(k.key())
+		if _, isWanted := wanted[text]; !isWanted {
+			text = cut(text, maxKey)
+		}
+		of, isWanted := wanted[text]
+		if isWanted && (len(of) == 0 || slices.Contains(of, keyID(k.key()))) && add(k) {
+			break
+		}
+	}
+	return keys
+}
+
+// each acts on the keys until the time is over, or the queue does not take part any more.
+func (a *onKeys) each(keys iter.Seq[knownKey]) {
+	for k := range keys {
+		if a.failed != nil || !time.Now().Before(a.until) {
+			a.result.Left++
+		} else {
+			a.one(k)
+		}
+	}
+}
+
+func (a *onKeys) one(k knownKey) {
+	began := time.Now()
+	done := !a.isForgotten(k) && a.toKey(a.reading, k)
+	switch {
+	case done && !a.hasRefused(k):
+		a.result.Keys++
+	case !done && !a.ofPools && a.noteMissing(began) != nil: // It may be there still.
+		a.result.Left, a.failed = a.result.Left+1, a.missing
+	case done, k.kept && a.hasShutDown(): // A queue that has ended keeps what was given up.
+		a.result.Left, a.failed = a.result.Left+1, errEnded
+	default:
+		a.result.Gone++
+	}
+}
+
+// isForgotten reports that nothing is known of the failures of a key of a set, any more.
+func (a *onKeys) isForgotten(k knownKey) bool {
+	if k.kept || k.named || k.failure() == nil {
+		return false
+	}
+	now := knownKey{inQueue: workqueue.KeySnapshot[any]{Key: k.key()}}
+	a.look(&now)
+	return now.failure() == nil
+}
+
+func (a *onKeys) hasShutDown() bool { return a.entry.queue.Stats().ShuttingDown }
+
+// hasRefused reports that k was retried, and the queue has not taken it because it was shut down before.
+func (a *onKeys) hasRefused(k knownKey) bool {
+	if a.Name != "retry" || !a.hasShutDown() {
+		return false
+	}
+	now, found := a.entry.queue.SnapshotKey(k.key())
+	isAgain := now.State == workqueue.KeyProcessing && now.Again
+	return !found || now.State != workqueue.KeyQueued && !isAgain
+}
+
+func (a *onKeys) answer() (*bulkResult, string, error) {
+	text := a.result.sentence(a.several)
+	if a.failed != nil {
+		a.failed = refuse(statusOf(a.failed), "%s %s", a.failed, text)
+	}
+	return &a.result, text, a.failed
+}

@@ -1,0 +1,186 @@
+package debug
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue/operate"
+)
+
+// Action is a request to change a queue.
+type Action struct {
+	// Name is "retry", "forget", "remove", "cancel", "release", "pause", "resume", "pause_group" or
+	// "resume_group", or whatever else was asked for.
+	Name string
+	// Queue is the id of the queue, Key the text of the key, and Group the name of the group, if there is one.
+	// They are printable, and long ones are cut, as what follows.
+	Queue, Key, Group string
+	// Of is the set of keys that an action on many keys is for, and ErrorContains the text that their errors
+	// contain.
+	Of, ErrorContains string
+	// For is how long a pause lasts, or zero without an end.
+	For time.Duration
+	// Selected are the texts of the keys, if it is for several that were chosen one by one. Then Key is empty.
+	Selected []string
+	// Keys is to how many keys it was done.
+	Keys int
+	// Err is why nothing was done, or not all, or nil.
+	Err error
+}
+
+// String returns what was asked for and what came of it, in one line: retry orders key="acme/17" keys=1.
+func (a Action) String() string {
+	var b strings.Builder
+	b.WriteString(a.Name + " " + a.Queue)
+	fields := [][2]string{{"key", a.Key}, {"group", a.Group}, {"of", a.Of}, {"errorContains", a.ErrorContains}}
+	for _, field := range fields {
+		if field[1] != "" {
+			fmt.Fprintf(&b, " %s=%q", field[0], field[1])
+		}
+	}
+	if len(a.Selected) > 0 {
+		fmt.Fprintf(&b, " selected=%q", a.Selected)
+	}
+	if a.For > 0 {
+		fmt.Fprintf(&b, " for=%v", a.For)
+	}
+	fmt.Fprintf(&b, " keys=%d", a.Keys)
+	if a.Err != nil {
+		fmt.Fprintf(&b, ": %v", a.Err)
+	}
+	return b.String()
+}
+
+// logAction is the audit hook of a program that has none.
+func logAction(r *http.Request, a Action) {
+	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "selected", a.Selected, "group", a.Group,
+		"of", a.Of, "errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "remote", r.RemoteAddr)
+	if a.Err != nil {
+		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
+		return
+	}
+	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
+}
+
+// actionError is why something was refused or impossible, with the status of the answer.
+type actionError struct {
+	status int
+	text   string
+}
+
+func (e *actionError) Error() string { return e.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &actionError{status, fmt.Sprintf(format, args...)}
+}
+
+// statusOf returns the status of the answer that reports err.
+func statusOf(err error) int {
+	var refused *actionError
+	switch {
+	case err == nil:
+		return http.StatusOK
+	case errors.As(err, &refused):
+		return refused.status
+	}
+	return http.StatusInternalServerError
+}
+
+const (
+	// actionHeader is what a request for an action needs: browsers let scripts of other sites send it only if
+	// the server agrees beforehand, and forms cannot send it at all.
+	actionHeader = "X-Workqueue-Action"
+	// maxForm bounds the size of a request for an action.
+	maxForm = 512 << 10
+)
+
+var crossOrigin = http.NewCrossOriginProtection()
+
+// serveAction does what a POST asks for, and reports it to the audit hook.
+func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status int, answer actionAnswer) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	a, err := parseAction(r)
+	answer = actionAnswer{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
+	if err == nil {
+		answer.bulkResult, answer.Text, err = h.act(r.Context(), a, r.PostForm)
+	}
+	switch {
+	case answer.bulkResult != nil:
+		a.Keys = answer.Keys
+	case err == nil && r.PostForm.Has("key"):
+		a.Keys = 1
+	}
+	if a.Err = err; err != nil {
+		answer.Error = err.Error()
+	}
+	h.audit(r, a)
+	return statusOf(err), answer
+}
+
+// parseAction returns what a POST asks for, or an error if another site may have sent it, or it cannot be
+// read.
+func parseAction(r *http.Request) (a Action, err error) {
+	if formErr := r.ParseForm(); formErr != nil {
+		err = refuse(http.StatusBadRequest, "The form cannot be read.")
+	}
+	form := r.PostForm
+	a = Action{
+		Name: short(form.Get("action"), maxName), Queue: short(form.Get("queue"), maxName),
+		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
+		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
+	}
+	if keys := form["key"]; len(keys) > 1 {
+		a.Key, a.Selected = "", mapped(keys, func(key string) string { return short(key, maxKey) })
+	}
+	var durationErr error
+	if form.Get("for") != "" {
+		a.For, durationErr = time.ParseDuration(form.Get("for"))
+	}
+	switch {
+	case crossOrigin.Check(r) != nil:
+		err = refuse(http.StatusForbidden, "The request comes from another site.")
+	case r.Header.Get(actionHeader) == "":
+		err = refuse(http.StatusForbidden, "The request lacks the header %s.", actionHeader)
+	case err != nil:
+	case durationErr != nil || form.Get("for") != "" && a.For <= 0:
+		err = refuse(http.StatusBadRequest, "The field for is not a duration above zero: write it like 15m.")
+	case !form.Has("queue"): // It may be in the query, or in a body of another type.
+		err = refuse(http.StatusBadRequest,
+			"The request has no form (application/x-www-form-urlencoded) with the field queue.")
+	}
+	return a, err
+}
+
+// act does what form, which a describes, asks for. The result is nil unless that was for many keys; text says
+// what was done.
+func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *bulkResult, text string, err error) {
+	e := h.find(form.Get("queue"))
+	if e == nil {
+		return nil, "", refuse(http.StatusNotFound, "No such queue is registered.")
+	}
+	r, do := h.read(e, searchLimit), actionNamed(form.Get("action"))
+	switch {
+	case do != nil && do.ifShutDown != "" && r.stats.ShuttingDown:
+		err = refuse(http.StatusConflict, "%s", do.ifShutDown)
+	case do == nil || !do.isPossible(r):
+		err = refuse(http.StatusBadRequest, "This queue has no such action: removing needs a "+
+			"priorityqueue or a redisqueue, pausing one of them or a worker.Pool, canceling and releasing a pool.")
+	case do.ofGroup && !form.Has("group"):
+		err = refuse(http.StatusBadRequest, "The form lacks the field group.")
+	case do.toQueue != nil:
+		do.toQueue(r, form.Get("group"), cmp.Or(a.For, operate.UntilResumed))
+		text = do.pauseText(r, form.Get("group"), a.For)
+	case form.Has("key") || form.Has("of") && do.ForAll != "":
+		result, text, err = h.actOnKeys(ctx, r, do, form)
+	default:
+		err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
+	}
+	return result, text, err
+}

@@ -1,0 +1,144 @@
+package debug
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// The states of keys. A key in the queue has one of the first three, and can be in others besides: its pools,
+// its limiter or the queue itself remember those.
+const (
+	stateQueued     = string(workqueue.KeyQueued)
+	stateWaiting    = string(workqueue.KeyWaiting)
+	stateProcessing = string(workqueue.KeyProcessing)
+	stateOnHold     = "on_hold"  // on hold
+	stateFailing    = "failing"  // its last call has failed, and it is to be retried
+	stateGivenUp    = "given_up" // a pool or the queue itself does not try it any more
+	// allSets are all keys that fail or were given up.
+	allSets = "all"
+
+	stateAbsent  = "absent"  // nothing is known of the key, any more
+	stateUnknown = "unknown" // the queue's server did not answer
+)
+
+// isSet reports whether actions can be for all keys of that name.
+func isSet(name string) bool {
+	return name == stateFailing || name == stateGivenUp || name == allSets
+}
+
+// knownKey is a key with what the queue and its pools say of it.
+type knownKey struct {
+	// inQueue is what the queue says. It was asked unless hasAsked is false.
+	inQueue  workqueue.KeySnapshot[any]
+	hasAsked bool
+	// inPools is what the pools say.
+	inPools worker.KeySnapshot[any]
+	// kept: the queue itself is known to keep the key as given up. named: the caller gave the key itself;
+	// without kept, it is unknown whether the queue keeps it.
+	kept, named bool
+}
+
+// key returns the key itself.
+func (k *knownKey) key() any { return k.inQueue.Key }
+
+func fromQueue(k workqueue.KeySnapshot[any]) knownKey { return knownKey{inQueue: k, hasAsked: true} }
+
+func fromPool(k worker.KeySnapshot[any]) knownKey {
+	return knownKey{inQueue: workqueue.KeySnapshot[any]{Key: k.Key}, inPools: k}
+}
+
+// fromKept returns a key that the queue itself keeps as given up.
+func fromKept(k operate.GivenUpKey[any]) knownKey {
+	failed := worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}
+	known := fromPool(worker.KeySnapshot[any]{Key: k.Key, GivenUp: &failed})
+	known.kept = true
+	return known
+}
+
+// failure returns the failures of the key, or nil without any.
+func (k *knownKey) failure() *worker.FailedKey[any] {
+	if f := k.inQueue.Failures; f.Count > 0 {
+		return &worker.FailedKey[any]{Attempt: f.Count, Since: f.Since, Err: f.Err}
+	}
+	return cmp.Or(k.inPools.Failing, k.inPools.GivenUp)
+}
+
+// isGivenUp reports whether a record of its failures is all that is left of the key.
+func (k *knownKey) isGivenUp() bool {
+	return k.inPools.GivenUp != nil && k.inQueue.State == "" && k.inPools.Failing == nil
+}
+
+// set returns which of the sets the key is in.
+func (k *knownKey) set() string {
+	if k.inPools.GivenUp != nil && k.inPools.Failing == nil && k.inQueue.Failures.Count == 0 {
+		return stateGivenUp
+	}
+	return stateFailing
+}
+
+// hasError reports whether the last error of the key contains text, as it is or as the page shows it.
+func (k *knownKey) hasError(text string) bool {
+	if text == "" {
+		return true
+	}
+	f := k.failure()
+	return f != nil && (strings.Contains(f.Err, text) ||
+		strings.Contains(text, `\`) && strings.Contains(printable(f.Err), text))
+}
+
+// state returns where the key is.
+func (k *knownKey) state() string {
+	switch {
+	case k.inQueue.State != "":
+		return string(k.inQueue.State)
+	case k.inPools.Running != nil || k.inPools.OnHold != nil:
+		return stateProcessing
+	case k.inPools.Failing != nil || k.inQueue.Requeues > 0:
+		return stateFailing
+	case k.inPools.GivenUp != nil:
+		return stateGivenUp
+	}
+	return stateAbsent
+}
+
+// addPool adds what another pool says of the key.
+func (k *knownKey) addPool(s worker.KeySnapshot[any]) {
+	p := &k.inPools
+	p.Running, p.OnHold = cmp.Or(p.Running, s.Running), cmp.Or(p.OnHold, s.OnHold)
+	p.Failing, p.GivenUp = cmp.Or(p.Failing, s.Failing), cmp.Or(p.GivenUp, s.GivenUp)
+	p.PanicStack = cmp.Or(p.PanicStack, s.PanicStack)
+	p.AtOnce, p.MaxAttempts = max(p.AtOnce, s.AtOnce), max(p.MaxAttempts, s.MaxAttempts)
+	if p.Causes.IsZero() {
+		p.Causes = s.Causes
+	}
+}
+
+// ask asks the queue for what it knows of the key, unless that is known.
+func (r *reading) ask(k *knownKey) {
+	if k.hasAsked || !r.entry.hasQueue() {
+		return
+	}
+	r.askServer(func() {
+		k.inQueue, _ = r.entry.queue.SnapshotKey(k.key())
+		k.hasAsked = true
+	})
+}
+
+// look asks the queue and its pools for all that they know of the key.
+func (r *reading) look(k *knownKey) {
+	k.hasAsked = false
+	r.ask(k)
+	if r.missing == nil { // A pool asks the queue.
+		r.anyPool(func(p *worker.Inspector) bool { k.addPool(p.SnapshotKey(k.key())); return true })
+	}
+	isKey := func(kept operate.GivenUpKey[any]) bool { return kept.Key == k.key() }
+	if i := slices.IndexFunc(r.kept, isKey); i >= 0 {
+		k.kept = true
+		k.inPools.GivenUp = cmp.Or(k.inPools.GivenUp, fromKept(r.kept[i]).inPools.GivenUp)
+	}
+}
