@@ -13,6 +13,7 @@ import (
 // It has no Unlock on purpose. A queue has one method, unlock, that ends each of its critical sections: it
 // calls Wake if a getter would find something, EndDrain if nothing is left, and UnlockAndSend. So no section
 // can forget those that wait for what it has changed, and an unlock after no change costs a comparison.
+// TestOnlyUnlockSends fails for a queue that calls UnlockAndSend anywhere else.
 //
 // A burst of adds wakes one getter. That getter wakes the next one when it unlocks, if there is still
 // something to do. So one producer does not wake 64 workers for 64 keys that three of them could handle, and

@@ -3,6 +3,13 @@ package gate
 import (
 	"context"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 )
@@ -162,4 +169,37 @@ func TestDrain(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Every critical section of a queue ends with the method that looks at what it has changed.
+func TestOnlyUnlockSends(t *testing.T) {
+	unlocks := []string{"unlock", "notifyAndUnlock"}
+	calls := 0
+	for _, dir := range []string{"../..", "../../priorityqueue", "../../foreign"} {
+		files, _ := filepath.Glob(filepath.Join(dir, "*.go"))
+		for _, name := range files {
+			source, err := os.ReadFile(name)
+			if strings.HasSuffix(name, "_test.go") || err != nil {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, source, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, decl := range file.Decls {
+				ast.Inspect(decl, func(n ast.Node) bool {
+					if call, ok := n.(*ast.SelectorExpr); ok && call.Sel.Name == "UnlockAndSend" {
+						calls++
+						if f, ok := decl.(*ast.FuncDecl); !ok || !slices.Contains(unlocks, f.Name.Name) {
+							t.Errorf("%s calls UnlockAndSend: call the queue's unlock", name)
+						}
+					}
+					return true
+				})
+			}
+		}
+	}
+	if calls < 4 {
+		t.Errorf("found only %d calls", calls)
+	}
 }

@@ -155,9 +155,8 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 //
 // What stands beside the table has to follow: lists and heaps must not have s any more, and each column, list
 // and heap must Release s if the table has no memory for it afterwards. So each table with anything beside it
-// has one function that calls Delete. A list or heap that it forgets is found by checkInvariants, which
-// compares them with the keys. Memory that it does not release is found by the tests of memory after a burst
-// only if it is large, so look there when you add a column.
+// has one function that calls Delete. checkInvariants finds a list or heap that it forgets, and
+// forgotten_test.go memory that it does not release.
 func (t *Table[K, V]) Delete(s Slot) {
 	e := t.slots.at(s)
 	if t.isMoving() {
