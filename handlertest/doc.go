@@ -19,21 +19,13 @@
 //
 // A [World] holds the truth. Handlers write to it through a [Client], and read from it or from the cache of
 // their process. The cache shows changes later, in their order, and adds keys to the queue when it does, as
-// an informer does: undisturbed, a change is shown 1 ms after its write, and before what else happens at that
-// moment. A [worker.Pool] runs the handler over a real queue, so the handler may return any answer of package
-// worker but Fatal, which fails the run. All of it is in a bubble of testing/synctest, where time is virtual.
+// an informer does: undisturbed, 1 ms after the write, and before what else happens at that moment. A
+// [worker.Pool] runs the handler over a real queue, so the handler may return any answer of package worker
+// but Fatal, which fails the run. All of it is in a bubble of testing/synctest, where time is virtual.
 //
 // [Converges] runs the scenario once undisturbed. That run must come to rest, and its outcome is what all
-// other runs must come to. In these
-//
-//   - the process crashes after a write, at a [Process.Point] or when a handler has returned, and starts
-//     again with an empty memory and queue and a new listing. At the crash its contexts end, and nothing that
-//     still runs, deferred calls included, gets past its next use of the world.
-//   - the cache lags, or loses its watch and lists anew, so that versions are skipped
-//   - calls of clients, and so handlers, take longer
-//   - adds reach the queue late, and so in another order; keys are added once more, while they are held or
-//     later
-//   - with [Scenario].Shared, the leases of keys end while handlers have them
+// other runs must come to. [Fault] lists what happens in these: the process crashes, its cache lags or lists
+// anew, calls take longer or fail, adds come late or once more, leases end.
 //
 // # A failure
 //
@@ -48,18 +40,17 @@
 //
 // # What the handler must not do
 //
-// A run depends on nothing but its schedule if the handler and the scenario do not use real time, random
-// numbers, the order of a map, or memory that was not made in the function of Converges. Virtual time is not
-// real, but it differs from run to run: an outcome must not have it. Calls of clients run one at a time, in
-// the order of virtual time. Goroutines that the handler starts take part if they wait on timers, channels or
-// contexts; a run does not wait for one that sleeps longer than [Scenario].Settle. Do not hold a sync.Mutex,
-// RWMutex or Once during a call of a client with more than one worker: testing/synctest cannot see that the
-// others wait, and the run hangs.
+// A run depends on its schedule alone if the handler and the scenario do not use real time, random numbers,
+// the order of a map, or memory that was not made in the function of Converges. Virtual time differs from run
+// to run: an outcome must not have it. Goroutines that the handler starts take part if they wait on timers,
+// channels or contexts; a run does not wait for a sleep longer than [Scenario].Settle. Do not hold a
+// sync.Mutex, RWMutex or Once during a call of a client with more than one worker: testing/synctest cannot
+// see that the others wait, and the run hangs.
 //
 // # Other worlds
 //
-// A program with a world of its own, such as files or a client-go clientset, makes its fakes tell the run
-// what happens: [Process.Write], [Process.Read], [Process.Show] and [Process.Point]. [Scenario].Program is
-// for programs that run queues and workers of their own. A queue alone is disturbed by [Perturb].
-// docs/testing-handlers.md has more, and an adapter for client-go.
+// A program with a world of its own, such as files, makes its fakes tell the run what happens:
+// [Process.Write], [Process.Read], [Process.Show] and [Process.Point]. [Scenario].Program is for programs
+// that run queues and workers of their own. [Perturb] disturbs a queue alone. Package
+// [github.com/keyedqueue/workqueue/handlertest/kubetest] has a Kubernetes cluster as the world.
 package handlertest

@@ -15,7 +15,9 @@ const (
 	// ignored. It is for handlers that work on a queue that processes share. Perturb then returns a
 	// [leasing.Leaser]; a loop that does not call Lease loses no key.
 	Leases
-	// Crash ends the process after a write, at a [Process.Point] or at the end of a call, and starts it anew.
+	// Crash ends the process after a write, at a [Process.Point] or at the end of a call, and starts it anew:
+	// with an empty memory and queue and a new listing. At the crash its contexts end, and nothing that still
+	// runs, deferred calls included, gets past its next use of the world.
 	Crash
 	// Lag lets caches show changes later.
 	Lag

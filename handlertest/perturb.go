@@ -54,8 +54,11 @@ func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed u
 		tell:  func(K, string) {},
 		dead:  func() bool { return false },
 	})
+	leased := leasedQueue[K]{p, unleased[K]{}}
 	below, leases := queue.(leasing.Leaser[K])
-	leased := leasedQueue[K]{perturbed: p, below: below}
+	if leases {
+		leased.Leaser = below
+	}
 	leases = leases || all&Leases != 0
 	o, isOperable := queue.(operate.Operable[K])
 	switch {

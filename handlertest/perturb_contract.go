@@ -43,17 +43,13 @@ func (q operableLeasedQueue[K]) Below() any { return q.operable.Below() }
 
 // leasedQueue is a queue that takes keys away.
 type leasedQueue[K comparable] struct {
-	leasing.UnimplementedLeaser[K]
 	*perturbed[K]
-	below leasing.Leaser[K] // nil if the queue below has no leases
+	leasing.Leaser[K] // the queue below, or unleased
 }
 
-// Lease is the lease of the queue below, if it has any, which a disturbance may end early.
+// Lease is the lease of the queue below, which a disturbance may end early.
 func (q leasedQueue[K]) Lease(ctx context.Context, key K) (context.Context, context.CancelFunc) {
-	release := func() {}
-	if q.below != nil {
-		ctx, release = q.below.Lease(ctx, key)
-	}
+	ctx, release := q.Leaser.Lease(ctx, key)
 	return q.lease(ctx, key, release)
 }
 
@@ -67,27 +63,8 @@ func (q leasedQueue[K]) LeaseOnHold(ctx context.Context, key K) (context.Context
 		end(ErrLeaseEnded)
 		return ctx, func() {}
 	}
-	release := func() {}
-	if q.below != nil {
-		ctx, release = q.below.LeaseOnHold(ctx, key)
-	}
+	ctx, release := q.Leaser.LeaseOnHold(ctx, key)
 	return q.lease(ctx, key, release)
-}
-
-// Facts are those of the queue below.
-func (q leasedQueue[K]) Facts() (facts []operate.Fact) {
-	if q.below != nil {
-		facts = q.below.Facts()
-	}
-	return facts
-}
-
-// Below returns what the queue below wraps, or nil.
-func (q leasedQueue[K]) Below() (queue any) {
-	if q.below != nil {
-		queue = q.below.Below()
-	}
-	return queue
 }
 
 // lease ends a lease of key when that is decided.
@@ -117,3 +94,17 @@ func (q leasedQueue[K]) lease(ctx context.Context, key K, release func()) (conte
 		release()
 	}
 }
+
+// unleased is what a queue without leases says of them.
+type unleased[K comparable] struct{ leasing.UnimplementedLeaser[K] }
+
+func (unleased[K]) Lease(ctx context.Context, _ K) (context.Context, context.CancelFunc) {
+	return ctx, func() {}
+}
+
+func (u unleased[K]) LeaseOnHold(ctx context.Context, key K) (context.Context, context.CancelFunc) {
+	return u.Lease(ctx, key)
+}
+
+func (unleased[K]) Facts() []operate.Fact { return nil }
+func (unleased[K]) Below() any            { return nil }

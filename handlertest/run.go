@@ -31,7 +31,6 @@ type run[K comparable] struct {
 	sim     *sim
 	label   string // of the run's goroutines
 	worlds  []worldOf[K]
-	first   workqueue.TypedRateLimitingInterface[K] // the queue of the process that starts first
 	shared  workqueue.TypedRateLimitingInterface[K] // the queue, if it outlives processes
 	line    *line[K]                                // of that queue
 	endLine func()
@@ -84,12 +83,6 @@ func (r *run[K]) prepare() {
 			return workqueue.NewTypedRateLimitingQueue(delays)
 		}
 	}
-	queue := r.Queue()
-	if _, exact := queue.(workqueue.Extended[K]); r.Settle == 0 && r.Program == nil && exact {
-		r.Settle = 10 * time.Second
-	} else if r.Settle == 0 {
-		r.Settle = 20 * time.Minute // Nobody knows what waits in such a queue.
-	}
 	o := &r.Options
 	if o.MaxRetries != worker.UnlimitedRetries {
 		r.sim.without |= failedCalls
@@ -109,18 +102,27 @@ func (r *run[K]) prepare() {
 		}
 	}
 	if r.Shared {
-		queue := foreign.RateLimiting(queue) // Once: it keeps account of what is held.
+		queue := foreign.RateLimiting(r.newQueue()) // Once: it keeps account of what is held.
 		r.shared, r.line = queue, &line[K]{sim: r.sim, more: make(chan struct{}, 1), turn: make(map[string]int)}
 		var ctx context.Context
 		ctx, r.endLine = context.WithCancel(context.Background())
 		go r.line.run(ctx, queue)
-	} else {
-		r.first = queue
 	}
 	r.members = make([]*member[K], max(r.Replicas, 1))
 	for i := range r.members { // One after the other.
 		r.sim.after(0, "", nil, func() { r.start(i) })
 	}
+}
+
+// newQueue makes a queue. What waits in it decides how long a run must rest.
+func (r *run[K]) newQueue() workqueue.TypedRateLimitingInterface[K] {
+	queue := r.Queue()
+	if _, lists := queue.(workqueue.Extended[K]); r.Settle == 0 && r.Program == nil && lists {
+		r.Settle = 10 * time.Second
+	} else if r.Settle == 0 {
+		r.Settle = 20 * time.Minute // Nobody knows what waits in such a queue.
+	}
+	return queue
 }
 
 // perturb returns the queue as p sees it.
@@ -151,11 +153,8 @@ func (r *run[K]) start(i int) {
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	queue := r.shared
-	switch {
-	case r.first != nil:
-		queue, r.first = r.first, nil
-	case queue == nil:
-		queue = r.Queue()
+	if !r.Shared {
+		queue = r.newQueue()
 	}
 	m := &member[K]{Process: p, queue: r.perturb(queue, p)}
 	r.members[i] = m
@@ -195,7 +194,7 @@ func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K
 
 func (r *run[K]) queueOf(m *member[K]) workqueue.TypedRateLimitingInterface[K] {
 	if r.Shared {
-		return sharedQueue[K]{leasedQueue[K]{perturbed: m.queue}, r.line, m.Process}
+		return sharedQueue[K]{leasedQueue[K]{m.queue, unleased[K]{}}, r.line, m.Process}
 	}
 	return m.queue
 }
@@ -363,9 +362,6 @@ func (r *run[K]) stop() {
 			m.kill()
 			m.queue.ShutDown()
 		}
-	}
-	if r.first != nil {
-		r.first.ShutDown()
 	}
 	if r.line != nil {
 		r.endLine()

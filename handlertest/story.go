@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // A story is what has happened in a run, line by line: a run that fails is played again to record it.
@@ -110,7 +109,6 @@ func storiesOf(here, undisturbed []told, differing []string) string {
 // first. Differing are the lines in which the outcomes differ. What concerns one of them: the calls for keys
 // that are in it or that say its words, and what the stories say about these keys.
 func concerning(here, undisturbed []told, differing []string) (_, _ []told, left int) {
-	both := slices.Concat(here, undisturbed)
 	words, calls := make(map[string]bool), make(map[string]bool)
 	for _, line := range differing {
 		label, _, found := strings.Cut(line, " = ")
@@ -118,59 +116,48 @@ func concerning(here, undisturbed []told, differing []string) (_, _ []told, left
 			words[label] = true // The label of an object.
 		}
 	}
+	both := slices.Concat(here, undisturbed)
 	for _, line := range both {
-		base := line.call[strings.LastIndex(line.call, "/")+1:]
-		for _, text := range differing {
-			if line.call != "" && (hasWord(text, line.call) || hasWord(text, base)) {
-				calls[line.call], words[base] = true, true
-			}
+		if _, asked := calls[line.call]; asked || line.call == "" {
+			continue
+		}
+		names := map[string]bool{line.call: true, nameOf(line.call): true}
+		if calls[line.call] = slices.ContainsFunc(differing, anyOf(names).MatchString); calls[line.call] {
+			words[nameOf(line.call)] = true
 		}
 	}
 	if len(words) == 0 {
 		return here, undisturbed, 0
 	}
-	saysOne := func(text string) bool {
-		for word := range words {
-			if hasWord(text, word) {
-				return true
-			}
-		}
-		return false
-	}
+	said := anyOf(words)
 	for _, line := range both {
-		if line.call != "" && saysOne(line.text) {
-			calls[line.call] = true
+		if line.call != "" && said.MatchString(line.text) {
+			calls[line.call], words[nameOf(line.call)] = true, true
 		}
 	}
-	for call := range calls {
-		words[call[strings.LastIndex(call, "/")+1:]] = true
-	}
+	said = anyOf(words)
+	aboutIt := func(line told) bool { return calls[line.call] || said.MatchString(line.text) }
 	other := func(line told) bool {
 		aboutProcess := strings.HasSuffix(line.text, ": starts") || strings.Contains(line.text, " crashes ") ||
 			strings.Contains(line.text, ": loses its watch of ")
-		return !aboutProcess && !calls[line.call] && !saysOne(line.text)
+		return !aboutProcess && !aboutIt(line)
 	}
 	kept := slices.DeleteFunc(slices.Clone(here), other)
-	if !slices.ContainsFunc(kept, func(line told) bool { return calls[line.call] || saysOne(line.text) }) {
+	if !slices.ContainsFunc(kept, aboutIt) {
 		return here, undisturbed, 0 // The measure names nothing of the story.
 	}
 	return kept, slices.DeleteFunc(slices.Clone(undisturbed), other), len(here) - len(kept)
 }
 
-// hasWord reports whether word stands in text, and not as a part of another word.
-func hasWord(text, word string) bool {
-	part := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '-' || r == '_' }
-	for rest, before := text, ""; word != ""; {
-		i := strings.Index(rest, word)
-		if i < 0 {
-			break
-		}
-		before, rest = before+rest[:i], rest[i+len(word):]
-		runes := []rune(before)
-		if (len(runes) == 0 || !part(runes[len(runes)-1])) && (rest == "" || !part([]rune(rest)[0])) {
-			return true
-		}
-		before += word
+// nameOf returns a key without its namespace.
+func nameOf(key string) string { return key[strings.LastIndex(key, "/")+1:] }
+
+// anyOf finds one of words in a text, where it is not a part of another word.
+func anyOf(words map[string]bool) *regexp.Regexp {
+	var quoted []string
+	for word := range words {
+		quoted = append(quoted, regexp.QuoteMeta(word))
 	}
-	return false
+	const part = `\pL\pN_-`
+	return regexp.MustCompile(`(^|[^` + part + `])(` + strings.Join(quoted, "|") + `)($|[^` + part + `])`)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -118,16 +119,18 @@ func (c *Cluster) answer(into, o client.Object, kind schema.GroupVersionKind, ca
 	return err
 }
 
+// newLike returns an empty object of o's type.
+func newLike(o client.Object) client.Object {
+	return reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
+}
+
 // copyInto makes into a copy of o, which may be of another type.
 func (c *Cluster) copyInto(into, o client.Object, kind schema.GroupVersionKind) error {
 	if reflect.TypeOf(into) == reflect.TypeOf(o) {
 		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(o.DeepCopyObject()).Elem())
 		return nil
 	}
-	content, err := contentOf(o)
-	if err != nil {
-		return err
-	}
+	content := contentOf(o)
 	if u, ok := into.(*unstructured.Unstructured); ok {
 		u.Object = content
 		u.SetGroupVersionKind(kind)
@@ -137,7 +140,7 @@ func (c *Cluster) copyInto(into, o client.Object, kind schema.GroupVersionKind) 
 		content = map[string]any{"metadata": content["metadata"]}
 	}
 	reflect.ValueOf(into).Elem().SetZero()
-	err = runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
 	into.GetObjectKind().SetGroupVersionKind(kind)
 	return err
 }
@@ -207,7 +210,7 @@ func (k *kubeClient) item(list client.ObjectList, o client.Object,
 	case *metav1.PartialObjectMetadataList:
 		into = &metav1.PartialObjectMetadata{}
 	default:
-		into = reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
+		into = newLike(o)
 	}
 	return into, k.cluster.answer(into, o, kind, k.cached)
 }
@@ -228,11 +231,7 @@ func (k *kubeClient) matches(kind schema.GroupVersionKind, o client.Object,
 		if err != nil {
 			return false, err
 		}
-		has := false
-		for _, v := range values {
-			has = has || v == r.Value
-		}
-		if !has {
+		if !slices.Contains(values, r.Value) {
 			return false, nil
 		}
 	}

@@ -78,23 +78,14 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		return k.listFor(ctx, kind, a)
 	case clienttesting.UpdateActionImpl:
 		o = a.Object.(client.Object)
-		h := k.how("updates", a.UpdateOptions.DryRun, a.UpdateOptions.FieldManager)
-		if h.status = status; status {
-			h.verb += " the status of"
-		}
-		return o, k.update(ctx, o, h)
+		return o, k.update(ctx, o, k.how("updates", status, a.UpdateOptions.DryRun, a.UpdateOptions.FieldManager))
 	case clienttesting.CreateActionImpl:
 		o = a.Object.(client.Object)
 		o.SetNamespace(a.GetNamespace())
-		given := o.DeepCopyObject().(client.Object)
-		err := k.Create(ctx, o)
-		if err == nil && k.manager == nil && k.cluster.hasStatus(o) {
-			given.SetName(o.GetName())
-			given.SetResourceVersion(o.GetResourceVersion())
-			err = k.Status().Update(ctx, given)
-			o = given
+		if k.manager == nil {
+			return k.createWhole(ctx, o)
 		}
-		return o, err
+		return o, k.Create(ctx, o)
 	case clienttesting.DeleteActionImpl:
 		o.SetName(a.Name)
 		return o, k.Delete(ctx, o, &client.DeleteOptions{Preconditions: a.DeleteOptions.Preconditions,

@@ -77,14 +77,8 @@ func (c *Cluster) Others() client.Client { return &kubeClient{cluster: c} }
 // Create creates an object in the name of somebody else, with the status that it has. It panics if that
 // fails.
 func (c *Cluster) Create(o client.Object) {
-	o = o.DeepCopyObject().(client.Object)
-	status := o.DeepCopyObject().(client.Object)
-	must(c.Others().Create(background, o))
-	if c.hasStatus(o) {
-		status.SetName(o.GetName())
-		status.SetResourceVersion(o.GetResourceVersion())
-		must(c.Others().Status().Update(background, status))
-	}
+	_, err := (&kubeClient{cluster: c}).createWhole(background, o)
+	must(err)
 }
 
 // Delete deletes an object in the name of somebody else: if it has finalizers, it is only marked. It does
@@ -176,7 +170,11 @@ func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object, owner st
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500,
 			Message: "resourceVersion should not be set on objects to be created"}}
 	}
-	o, err := c.typed(kind, o, nil)
+	content := contentOf(o)
+	if c.hasStatus(o) {
+		delete(content, "status")
+	}
+	o, err := c.fromContent(kind, content)
 	if err != nil {
 		return nil, err
 	}
@@ -199,11 +197,7 @@ func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object, owner st
 		return nil, err
 	}
 	if owner != "" {
-		content, err := contentOf(o)
-		if err != nil {
-			return nil, err
-		}
-		if o, err = c.fromContent(kind, c.manage(kind, nil, content, false, owner)); err != nil {
+		if o, err = c.fromContent(kind, c.manage(kind, nil, contentOf(o), false, owner)); err != nil {
 			return nil, err
 		}
 	}
@@ -220,31 +214,17 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, h h
 	case v != "" && v != old.GetResourceVersion(), o.GetUID() != "" && o.GetUID() != old.GetUID():
 		return nil, conflict(kind, o.GetName())
 	}
-	before, err := contentOf(old)
-	if err != nil {
-		return nil, err
+	before, asked := contentOf(old), contentOf(o)
+	switch {
+	case h.status:
+		whole := runtime.DeepCopyJSON(before)
+		copyField(whole, asked, "status")
+		copyField(whole, asked, "metadata", "managedFields")
+		asked = whole
+	case c.hasStatus(old):
+		copyField(asked, before, "status")
 	}
-	now, err := c.typed(kind, o, func(content map[string]any) map[string]any {
-		switch {
-		case h.status:
-			whole := runtime.DeepCopyJSON(before)
-			delete(whole, "status")
-			if value, ok := content["status"]; ok {
-				whole["status"] = value
-			}
-			if fields, ok, _ := unstructured.NestedFieldCopy(content, "metadata", "managedFields"); ok {
-				_ = unstructured.SetNestedField(whole, fields, "metadata", "managedFields")
-			}
-			return whole
-		case !c.hasStatus(old):
-		default:
-			delete(content, "status")
-			if value, ok := before["status"]; ok {
-				content["status"] = value
-			}
-		}
-		return content
-	})
+	now, err := c.fromContent(kind, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -261,10 +241,7 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, h h
 	if err := c.valid(kind, old, now); err != nil {
 		return nil, err
 	}
-	after, err := contentOf(now)
-	if err != nil {
-		return nil, err
-	}
+	after := contentOf(now)
 	if h.owner != "" {
 		if now, err = c.fromContent(kind, c.manage(kind, before, after, h.status, h.owner)); err != nil {
 			return nil, err
@@ -290,33 +267,27 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, h h
 	return now, c.put(kind, old, now)
 }
 
-// typed returns a copy of o as an object of the type that the scheme has for its kind, after edit has changed
-// its content.
-func (c *Cluster) typed(kind schema.GroupVersionKind, o client.Object,
-	edit func(map[string]any) map[string]any) (client.Object, error) {
-	if edit == nil {
-		edit = func(content map[string]any) map[string]any {
-			if c.hasStatus(o) {
-				delete(content, "status")
-			}
-			return content
-		}
+// copyField makes a field of into what it is in from.
+func copyField(into, from map[string]any, path ...string) {
+	unstructured.RemoveNestedField(into, path...)
+	if value, found, _ := unstructured.NestedFieldCopy(from, path...); found {
+		_ = unstructured.SetNestedField(into, value, path...)
 	}
-	content, err := contentOf(o)
-	if err != nil {
-		return nil, err
-	}
-	return c.fromContent(kind, edit(content))
 }
 
 // contentOf returns the content of an object, which shares nothing with it.
-func contentOf(o client.Object) (map[string]any, error) {
+func contentOf(o client.Object) map[string]any {
 	if u, ok := o.(*unstructured.Unstructured); ok {
-		return runtime.DeepCopyJSON(u.Object), nil
+		return runtime.DeepCopyJSON(u.Object)
 	}
-	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(fmt.Sprintf("kubetest: %T has no JSON: %v", o, err))
+	}
+	return content
 }
 
+// fromContent returns an object of the type that the scheme has for its kind.
 func (c *Cluster) fromContent(kind schema.GroupVersionKind, content map[string]any) (client.Object, error) {
 	known, err := c.scheme.New(kind)
 	if err != nil {

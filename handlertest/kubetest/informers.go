@@ -3,7 +3,6 @@ package kubetest
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,12 +44,13 @@ func (p processCache) Start(ctx context.Context) error {
 	return nil
 }
 
-// informer shows the objects of a kind to handlers, as objects of the type of like.
+// informer shows the objects of a kind to a handler, as objects of the type of like.
 type informer struct {
 	cache.Informer // nil: other methods panic
 	manager        *Manager
 	kind           schema.GroupVersionKind
 	like           client.Object
+	handler        toolscache.ResourceEventHandler // nil before AddEventHandler
 }
 
 func (informer) HasSynced() bool { return true }
@@ -60,35 +60,33 @@ func (informer) IsStopped() bool { return false }
 func (i informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration,
 	error) {
 	m := i.manager
-	w := &watchOfKind{informer: i, handler: h}
+	i.handler = h
 	m.cluster.mu.Lock()
-	m.watches = append(m.watches, w)
+	m.informers = append(m.informers, i)
 	listed := sorted(m.cache[i.kind])
 	m.cluster.mu.Unlock()
 	for _, o := range listed {
-		h.OnAdd(w.typed(o), true)
+		h.OnAdd(i.typed(o), true)
 	}
-	return w, nil
+	return registration{}, nil
 }
+
+// registration is that of a handler, which has seen the objects of the listing.
+type registration struct {
+	toolscache.ResourceEventHandlerRegistration // nil: other methods panic
+}
+
+func (registration) HasSynced() bool { return true }
 
 func (i informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler,
 	_ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }
 
-// watchOfKind is a handler with its informer.
-type watchOfKind struct {
-	toolscache.ResourceEventHandlerRegistration // nil: other methods panic
-	informer
-	handler toolscache.ResourceEventHandler
-}
-
-func (*watchOfKind) HasSynced() bool { return true }
-
 // typed returns a copy of o of the type that the informer has, as an answer of the API server.
-func (w *watchOfKind) typed(o client.Object) client.Object {
-	into := reflect.New(reflect.TypeOf(w.like).Elem()).Interface().(client.Object)
-	if err := w.manager.cluster.answer(into, o, w.kind, false); err != nil {
+func (i informer) typed(o client.Object) client.Object {
+	into := newLike(i.like)
+	if err := i.manager.cluster.answer(into, o, i.kind, false); err != nil {
 		panic(fmt.Sprintf("kubetest: %v", err))
 	}
 	return into
@@ -103,19 +101,19 @@ type change struct {
 // changed shows changes to the handlers, and adds the requests that they make.
 func (m *Manager) changed(changes []change) {
 	m.cluster.mu.Lock()
-	watches := slices.Clone(m.watches)
+	informers := slices.Clone(m.informers)
 	m.cluster.mu.Unlock()
 	m.requests.collect()
 	for _, ch := range changes {
-		for _, w := range watches {
+		for _, i := range informers {
 			switch {
-			case w.kind != ch.kind:
+			case i.kind != ch.kind:
 			case ch.old == nil:
-				w.handler.OnAdd(w.typed(ch.now), false)
+				i.handler.OnAdd(i.typed(ch.now), false)
 			case ch.now == nil:
-				w.handler.OnDelete(w.typed(ch.old))
+				i.handler.OnDelete(i.typed(ch.old))
 			default:
-				w.handler.OnUpdate(w.typed(ch.old), w.typed(ch.now))
+				i.handler.OnUpdate(i.typed(ch.old), i.typed(ch.now))
 			}
 		}
 	}

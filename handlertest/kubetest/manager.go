@@ -43,10 +43,10 @@ type Manager struct {
 	others      []manager.Runnable
 	requests    *requests
 	// The cluster's mu guards what follows.
-	cache   map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
-	indexes map[index]client.IndexerFunc
-	shown   map[schema.GroupVersionKind]int // the last change of each kind
-	watches []*watchOfKind
+	cache     map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
+	indexes   map[index]client.IndexerFunc
+	shown     map[schema.GroupVersionKind]int // the last change of each kind
+	informers []informer                      // with handlers
 }
 
 var _ manager.Manager = (*Manager)(nil)

@@ -106,9 +106,7 @@ func (s subresource) Update(ctx context.Context, o client.Object, opts ...client
 	if options.SubResourceBody != nil {
 		o = options.SubResourceBody
 	}
-	h := s.client.how("updates the status of", options.DryRun, options.FieldManager)
-	h.status = true
-	return s.client.update(ctx, o, h)
+	return s.client.update(ctx, o, s.client.how("updates", true, options.DryRun, options.FieldManager))
 }
 
 func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch,

@@ -29,7 +29,10 @@ type how struct {
 	oneVersion bool   // It is for one version of the object: somebody may have written before.
 }
 
-func (k *kubeClient) how(verb string, dryRun []string, owner string) how {
+func (k *kubeClient) how(verb string, status bool, dryRun []string, owner string) how {
+	if status {
+		verb += " the status of"
+	}
 	if len(dryRun) > 0 {
 		verb = "(dry run) " + verb
 	}
@@ -37,7 +40,7 @@ func (k *kubeClient) how(verb string, dryRun []string, owner string) how {
 	if k.manager != nil {
 		by = "controller"
 	}
-	return how{verb: verb, dryRun: len(dryRun) > 0, owner: cmp.Or(owner, by)}
+	return how{verb: verb, status: status, dryRun: len(dryRun) > 0, owner: cmp.Or(owner, by)}
 }
 
 // write calls do, which changes the truth and returns what the answer is, when the time of a call has passed.
@@ -81,16 +84,28 @@ func (k *kubeClient) write(ctx context.Context, o client.Object, h how,
 func (k *kubeClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	var options client.CreateOptions
 	options.ApplyOptions(opts)
-	h := k.how("creates", options.DryRun, options.FieldManager)
+	h := k.how("creates", false, options.DryRun, options.FieldManager)
 	return k.write(ctx, o, h, func(kind schema.GroupVersionKind) (client.Object, error) {
 		return k.cluster.create(kind, o, h.owner)
 	})
 }
 
+// createWhole creates a copy of o with the status that it has, and returns it.
+func (k *kubeClient) createWhole(ctx context.Context, o client.Object) (client.Object, error) {
+	o = o.DeepCopyObject().(client.Object)
+	status := o.DeepCopyObject().(client.Object)
+	if err := k.Create(ctx, o); err != nil || !k.cluster.hasStatus(o) {
+		return o, err
+	}
+	status.SetName(o.GetName())
+	status.SetResourceVersion(o.GetResourceVersion())
+	return status, k.Status().Update(ctx, status)
+}
+
 func (k *kubeClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	var options client.UpdateOptions
 	options.ApplyOptions(opts)
-	return k.update(ctx, o, k.how("updates", options.DryRun, options.FieldManager))
+	return k.update(ctx, o, k.how("updates", false, options.DryRun, options.FieldManager))
 }
 
 func (k *kubeClient) update(ctx context.Context, o client.Object, h how) error {
@@ -107,7 +122,7 @@ func (k *kubeClient) update(ctx context.Context, o client.Object, h how) error {
 func (k *kubeClient) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	var options client.DeleteOptions
 	options.ApplyOptions(opts)
-	p, h := options.Preconditions, k.how("deletes", options.DryRun, "")
+	p, h := options.Preconditions, k.how("deletes", false, options.DryRun, "")
 	h.oneVersion = p != nil && p.ResourceVersion != nil
 	return k.write(ctx, o, h, func(kind schema.GroupVersionKind) (client.Object, error) {
 		old, err := k.cluster.get(kind, client.ObjectKeyFromObject(o))
@@ -125,7 +140,7 @@ func (k *kubeClient) Delete(ctx context.Context, o client.Object, opts ...client
 func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
 	var options client.DeleteAllOfOptions
 	options.ApplyOptions(opts)
-	h := k.how("deletes all", options.DryRun, "")
+	h := k.how("deletes all", false, options.DryRun, "")
 	return k.write(ctx, o, h, func(kind schema.GroupVersionKind) (client.Object, error) {
 		changed := error(handlertest.ErrUnchanged)
 		for _, each := range sorted(k.cluster.truth[kind]) {
@@ -177,10 +192,7 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 	if err != nil {
 		return err
 	}
-	h := k.how("patches", options.DryRun, options.FieldManager)
-	if h.status = status; status {
-		h.verb += " the status of"
-	}
+	h := k.how("patches", status, options.DryRun, options.FieldManager)
 	isApply := patch.Type() == types.ApplyPatchType
 	if isApply && options.FieldManager == "" {
 		return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "PatchOptions"}, "",
@@ -218,10 +230,7 @@ func (c *Cluster) apply(kind schema.GroupVersionKind, old client.Object, wanted 
 	asked := &unstructured.Unstructured{Object: wanted}
 	var content map[string]any
 	if old != nil {
-		var err error
-		if content, err = contentOf(old); err != nil {
-			return nil, err
-		}
+		content = contentOf(old)
 	} else if h.status || asked.GetUID() != "" || asked.GetResourceVersion() != "" {
 		return nil, apierrors.NewNotFound(resource(kind), asked.GetName())
 	}
