@@ -369,18 +369,35 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 	}
 }
 
+// A token bucket that others have overwritten counts as full.
+func TestForeignBucket(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{Limit: 100, StartLimit: StartLimit{Rate: 100}})
+	for i, garbage := range []string{"garbage", "nan", "-inf", "1e300"} {
+		meta := q.shards[0].names.shard[0]
+		must(t, client.HSet(t.Context(), meta, "retryFullAt limit=100 burst=1", garbage,
+			"startFullAt startrate=100 startburst=1", garbage).Err())
+		key := fmt.Sprint(i)
+		retry, err := q.Fail(t.Context(), key, workqueue.Failure{})
+		must(t, err)
+		if retry.Delay > time.Second {
+			t.Errorf("%s: the key waits for %v", garbage, retry.Delay)
+		}
+		getEach(t, q, key)
+	}
+}
+
 // A number of the queue that others have overwritten stops the replicas, who say which one it is, and continue
 // when it is repaired.
 func TestForeignNumber(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, time.Minute)
-	for i, field := range []string{"time", "offset", "leaseTime", "fence", "dirty", "retryFullAt limit=100 burst=1", "keeperCalls",
-		"repaired", "description"} {
+	for i, field := range []string{"time", "offset", "leaseTime", "fence", "dirty", "keeperCalls", "repaired", "description"} {
 		t.Run(field, func(t *testing.T) {
 			reported := make(chan error, 1000)
-			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), Limit: 100, Logger: discard,
+			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), Logger: discard,
 				OnError: func(err error) { reported <- err }})
-			q.AddRateLimited("x") // which takes a token
+			q.Add("x")
 			mustGet(t, q, "x")
 			flush(t, q)
 			meta := q.shards[0].names.shard[0]

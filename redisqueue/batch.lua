@@ -45,19 +45,13 @@ local keysLeft = MAX_KEYS -- how many keys of dead sessions and old failures rec
 -- setting returns one of the replica's settings, see Config.settings.
 local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
 
--- The fields of META that say when a token bucket is full again, of StartLimit and of Limit. Each limit that
--- replicas have, as during a rollout, has a bucket of its own, which is full at first: the old limit says
--- nothing of the tokens of the new one.
-local START_FULL_AT = 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
-local RETRY_FULL_AT = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+')
-
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that
 -- is not the next one was overtaken, or the server has lost batches and their hand-outs: the session is over.
 local lastLeaseEnds
 do
 	local last = call('HGET', BATCHES, session) or ''
-	local lastSeq, ends, replyAt = string.match(last, '^(%d+) (%-?%d+) ()')
-	if lastSeq == seq then return sub(last, replyAt) end
+	local lastSeq, ends, status = string.match(last, '^(%d+) (%-?%d+) (.*)')
+	if lastSeq == seq then return call('HGET', BATCHES, 'reply:' .. session) or status end
 	if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 	lastLeaseEnds = ends
 end
@@ -70,14 +64,13 @@ end
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries continues
 --   leaseChecked where the search for sessions without a lease continues
---   START_FULL_AT, RETRY_FULL_AT: see above                freed:<session>  fences of hand-outs that an operator has ended
+--   startFullAt…, retryFullAt…: see fullAtOf               freed:<session>  fences of hand-outs that an operator has ended
 --   ends:<session>  that it is ending: what it leaves behind is no loss
 local meta = {} -- its numbers
 local description, keeper, freed
 do
 	local numbers = {
 		'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls',
-		START_FULL_AT, RETRY_FULL_AT,
 	}
 	local found = call('HMGET', META, 'description', 'keeper', 'freed:' .. session, unpack(numbers))
 	description, keeper, freed = found[1], found[2], found[3]
@@ -118,6 +111,14 @@ end
 local nowDigits = digits(now)
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
 local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
+
+-- fullAtOf returns when a token bucket is full again, which a field of META says. Each limit that replicas
+-- have, as during a rollout, has a bucket of its own, which is full at first: the old limit says nothing of
+-- the tokens of the new one. So is one whose field another program has written.
+local function fullAtOf(field)
+	local fullAt = tonumber(call('HGET', META, field) or 0) or 0
+	return fullAt <= FOREVER and math.max(now, fullAt) or now
+end
 
 -- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key
 -- has a foreign type. Neither changes while a script runs.

@@ -20,7 +20,7 @@ end
 local function forgetOldGivenUp()
 	local excess = math.min(call('ZCARD', GIVEN_UP) - setting('keep'), 64)
 	local tooMany = excess > 0 and call('ZRANGE', GIVEN_UP, 0, excess - 1)
-	local tooOld = digits(now - setting('keepfor'))
+	local tooOld = whole(now - setting('keepfor'))
 	for _, key in ipairs(tooMany or call('ZRANGEBYSCORE', GIVEN_UP, '-inf', tooOld, 'LIMIT', 0, 64)) do
 		forgetGivenUp(key)
 	end
@@ -82,10 +82,10 @@ local function backoff(failures)
 		delay = delay / 2 * (1 + math.random())
 	end
 	if rate > 0 then -- a token bucket like that of handout.lua
+		local field = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+')
 		local tokenTime = 1000000 / rate
-		local fullAt = math.min(math.max(meta[RETRY_FULL_AT], now) + tokenTime, FOREVER)
-		meta[RETRY_FULL_AT] = fullAt
-		call('HSET', META, RETRY_FULL_AT, whole(fullAt))
+		local fullAt = math.min(fullAtOf(field) + tokenTime, FOREVER)
+		call('HSET', META, field, whole(fullAt))
 		delay = math.max(delay, fullAt - setting('burst') * tokenTime - now)
 	end
 	return math.ceil(delay)

@@ -3,9 +3,11 @@
 -- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those
 -- that come until then are missing now.
 local startRate, startBurst = setting('startrate'), setting('startburst')
-local fullAt = math.max(meta[START_FULL_AT], now)
+local START_FULL_AT = 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
+local fullAt = now
 local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
 if startRate > 0 then
+	fullAt = fullAtOf(START_FULL_AT)
 	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- fullAt is at most FOREVER
 	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
 end
@@ -101,7 +103,7 @@ do
 	for i = nextNew, #newlyQueued do
 		local key = newlyQueued[i]
 		if isQueued(states[key]) then
-			places[#places + 1], places[#places + 2] = whole(placeOf(key)), key
+			places[#places + 1], places[#places + 2] = placeOf(key), key
 		end
 	end
 	callAll('ZADD', LINE, places)

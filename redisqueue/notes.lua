@@ -54,12 +54,12 @@ local function ahead(priority)
 	return priority < 0 and -time or time
 end
 
--- placeOf returns the place of a key that becomes queued now.
+-- placeOf returns the place of a key that becomes queued now, as text.
 local function placeOf(key)
-	if putBack[key] then return states[key] - 2 ^ 53 end -- Its state is the fence of its hand-out.
+	if putBack[key] then return whole(states[key] - 2 ^ 53) end -- Its state is the fence of its hand-out.
 	fence = fence + 1
 	local priority = priorityOf(NEXT_PRIORITY, key)
-	return priority == 0 and fence or fence - ahead(priority)
+	return priority == 0 and digits(fence) or whole(fence - ahead(priority))
 end
 
 -- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out,

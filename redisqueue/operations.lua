@@ -51,7 +51,9 @@ for i = FIRST_OP, #ARGV do
 	if itsFence or not (isFull and find(ADDS, code, 1, true)) then
 		count = count + 1
 		codes[count], keys[count] = code, key -- PAUSE, IDENTIFY, ENDS and QUIT have something else for a key.
-		arguments[count], details[count], fences[count] = argument, detail, itsFence ~= NO_FENCE and itsFence
+		-- Lua takes a while to put nil into a table.
+		if argument then arguments[count], details[count] = argument, detail or false end
+		if itsFence and itsFence ~= NO_FENCE then fences[count] = itsFence end
 	end
 end
 

@@ -53,6 +53,7 @@ if doesChores then
 			-- The replica must know that the server was full: otherwise it would take the adds for executed.
 			local wasFull = string.match(lastBatch, '^%d+ %-?%d+( FULL)') or ''
 			call('HSET', BATCHES, dead, lastSeq .. ' -1 GONE' .. wasFull)
+			call('HDEL', BATCHES, 'reply:' .. dead)
 		end
 	end
 

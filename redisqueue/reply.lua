@@ -10,7 +10,7 @@ if call('HLEN', STATES) - 1 ~= heldCount + queued then
 		if isHeld(state) and makesSense(state) then -- Its worker may be alive, or the lease ends.
 			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
 		elseif key ~= FILLER then
-			repaired = repaired + call('ZADD', LINE, 'NX', whole(placeOf(key)), key)
+			repaired = repaired + call('ZADD', LINE, 'NX', placeOf(key), key)
 		end
 	end
 	heldCount, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
@@ -90,10 +90,12 @@ end
 -- parseReply in protocol.go reads the same in this order.
 local pauseLeft = isPaused and meta.pausedUntil - now or 0
 if meta.pausedUntil == FOREVER then pauseLeft = -1 end -- no end
-local reply = format('%s %s %d %d %d %d ', isFull and 'FULL' or 'OK', nowDigits, queued, heldCount, dirty, waiting) ..
+local status = isFull and 'FULL' or 'OK'
+results[0] = format('%s %s %d %d %d %d ', status, nowDigits, queued, heldCount, dirty, waiting) ..
 	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, now < limited and 1 or 0) ..
-	format('%d %d %d %s %d ', failing, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
-call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
+	format('%d %d %d %s %d ', failing, givenUp, allRepaired, oldest, handedOut)
+local reply = table.concat(results, '', 0) -- Lua hashes each string that it makes: this one is the longest.
+call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. status, 'reply:' .. session, reply)
 return reply
 
 end)()
