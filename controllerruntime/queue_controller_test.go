@@ -233,34 +233,3 @@ func TestManagerStops(t *testing.T) {
 		t.Error("the manager did not wait for the reconciler")
 	}
 }
-
-// With aging, what was listed at the start is reconciled although changes never end.
-func TestAging(t *testing.T) {
-	withAging := controllerruntime.With(priorityqueue.Config[reconcile.Request]{Aging: 100 * time.Millisecond})
-	for name, newQueue := range map[string]newQueueFunc{
-		"with aging": withAging, "without": controllerruntime.NewQueue,
-	} {
-		t.Run(name, func(t *testing.T) {
-			onManager(t, newQueue, func(s *scene) {
-				s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
-					time.Sleep(time.Second)
-					return reconcile.Result{}, nil
-				}
-				for i := range 30 {
-					s.create(false, fmt.Sprint("busy", 2*i), fmt.Sprint("busy", 2*i+1))
-					if i == 0 {
-						s.create(true, "listed")
-					}
-					time.Sleep(time.Second)
-				}
-				synctest.Wait()
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				came := slices.ContainsFunc(s.log, func(line string) bool { return line[:4] == "list" })
-				if came != (name == "with aging") {
-					t.Errorf("%s the key of low priority came: %v", name, came)
-				}
-			})
-		})
-	}
-}

@@ -138,39 +138,6 @@ func TestSameNameAsAStockQueue(t *testing.T) {
 	}
 }
 
-// Depths of 25 priorities are counted as by controller-runtime's queue, those of further ones together.
-func TestManyPriorities(t *testing.T) {
-	onBoth(t, func(s *spec) {
-		for i := range 24 {
-			s.add(fmt.Sprint("a", i), i, 0)
-			s.add(fmt.Sprint("b", i), i, 0)
-		}
-		s.get()
-		s.measure()
-	})
-	synctest.Test(t, func(t *testing.T) {
-		specQueues++
-		s := &spec{t: t, name: fmt.Sprint("spec ", specQueues)}
-		s.PriorityQueue = controllerruntime.NewTypedQueue(s.name,
-			clientgo.DefaultTypedControllerRateLimiter[string]()).(crpriority.PriorityQueue[string])
-		defer s.ShutDown()
-		for i := range 30 {
-			s.add(fmt.Sprint(i), -i, 0)
-		}
-		s.measure()
-		got := strings.Join(s.log, "\n")
-		for _, want := range []string{"workqueue_depth{0} 1\n", "workqueue_depth{-24} 1\n",
-			"workqueue_depth{exceeded_cardinality_limit} 5\n"} {
-			if !strings.Contains(got+"\n", want) {
-				t.Errorf("no %q in\n%s", want, got)
-			}
-		}
-		if strings.Contains(got, "{-25}") {
-			t.Errorf("more than 25 priorities in\n%s", got)
-		}
-	})
-}
-
 // A controller of a manager has metrics without any configuration.
 func TestMetricsOfAManager(t *testing.T) {
 	onManager(t, controllerruntime.NewQueue, func(s *scene) {

@@ -1,6 +1,7 @@
 package controllerruntime_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,47 +37,33 @@ func inBubble(t *testing.T, f func(t *testing.T, q queue)) {
 	})
 }
 
+// What controller-runtime's options become. (Package priorityqueue has what its own options do.)
 func TestAddWithOpts(t *testing.T) {
-	tests := []struct {
-		name string
+	for name, c := range map[string]struct {
 		opts []crpriority.AddOpts
-		want workqueue.KeySnapshot[string]
-		due  time.Duration
+		want string
 	}{
-		{"nothing", []crpriority.AddOpts{{}}, workqueue.KeySnapshot[string]{State: workqueue.KeyQueued}, 0},
-		{"priority", []crpriority.AddOpts{{Priority: ptr(3)}, {Priority: ptr(5)}, {Priority: ptr(4)}, {}},
-			workqueue.KeySnapshot[string]{State: workqueue.KeyQueued, Priority: 5}, 0},
-		{"low priority", []crpriority.AddOpts{{Priority: ptr(-100)}},
-			workqueue.KeySnapshot[string]{State: workqueue.KeyQueued, Priority: -100}, 0},
-		{"after", []crpriority.AddOpts{{After: time.Hour}, {After: time.Minute, Priority: ptr(2)}},
-			workqueue.KeySnapshot[string]{State: workqueue.KeyWaiting, Priority: 2}, time.Minute},
-		{"negative after", []crpriority.AddOpts{{After: -1, RateLimited: true}},
-			workqueue.KeySnapshot[string]{State: workqueue.KeyQueued}, 0},
-		{"limiter", []crpriority.AddOpts{{RateLimited: true}, {RateLimited: true}},
-			workqueue.KeySnapshot[string]{State: workqueue.KeyWaiting, Requeues: 1}, time.Second},
-		{"limiter and shorter after", []crpriority.AddOpts{{RateLimited: true, After: time.Millisecond}},
-			workqueue.KeySnapshot[string]{State: workqueue.KeyWaiting, Requeues: 1}, time.Millisecond},
-		{"limiter and longer after", []crpriority.AddOpts{{RateLimited: true, After: time.Minute}},
-			workqueue.KeySnapshot[string]{State: workqueue.KeyWaiting, Requeues: 1}, time.Second},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+		"priority": {[]crpriority.AddOpts{{Priority: ptr(3)}, {Priority: ptr(5)}, {Priority: ptr(4)}, {}},
+			"queued, priority 5, 0 failures"},
+		"after": {[]crpriority.AddOpts{{After: time.Hour}, {After: time.Minute, Priority: ptr(2)}},
+			"waiting 1m0s, priority 2, 0 failures"},
+		"negative after": {[]crpriority.AddOpts{{After: -1, RateLimited: true}}, "queued, priority 0, 0 failures"},
+		"limiter": {[]crpriority.AddOpts{{RateLimited: true, After: time.Minute}, {RateLimited: true}},
+			"waiting 1s, priority 0, 1 failures"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q queue) {
-				for _, o := range tt.opts {
+				for _, o := range c.opts {
 					q.AddWithOpts(o, "a", "b")
 				}
 				for _, key := range []string{"a", "b"} {
-					tt.want.Key = key
-					got, _ := q.SnapshotKey(key)
-					if tt.due > 0 {
-						tt.want.Due = time.Now().Add(tt.due)
+					k, _ := q.SnapshotKey(key)
+					got := string(k.State)
+					if !k.Due.IsZero() {
+						got += " " + time.Until(k.Due).String()
 					}
-					if !got.Due.Equal(tt.want.Due) {
-						t.Errorf("%s is due %v, want %v", key, got.Due, tt.want.Due)
-					}
-					tt.want.Due, tt.want.Since = got.Due, got.Since
-					if got != tt.want {
-						t.Errorf("SnapshotKey(%s) = %+v, want %+v", key, got, tt.want)
+					if got += fmt.Sprintf(", priority %d, %d failures", k.Priority, k.Requeues); got != c.want {
+						t.Errorf("%s is %s, want %s", key, got, c.want)
 					}
 				}
 			})
@@ -155,73 +142,48 @@ func TestNameAndMetrics(t *testing.T) {
 	t.Errorf("no depth of two queues in %v, %v", families, err)
 }
 
-func TestDrain(t *testing.T) {
-	inBubble(t, func(t *testing.T, q queue) {
-		q.Add("a")
-		q.Add("b")
-		go func() {
-			for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
-				time.Sleep(time.Second)
-				q.Done(key)
-			}
-		}()
-		began := time.Now()
-		q.ShutDownWithDrain()
-		if d := time.Since(began); d != 2*time.Second {
-			t.Errorf("drained after %v, want 2s", d)
-		}
-	})
-}
-
 // After ShutDown nothing but the held keys is counted, every getter returns at once, even if it already waits
 // because the only group is at its limit, and no drain waits for keys that no worker will get.
 func TestShutDown(t *testing.T) {
-	one := func(string) int { return 1 }
-	for name, config := range map[string]priorityqueue.Config[string]{
-		"no groups":        {},
-		"one group":        {Limit: one, Group: func(string) string { return "all" }},
-		"a group for each": {Limit: one, Group: func(key string) string { return key }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := controllerruntime.With(config)("",
-					clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
-				q.Add("held")
-				q.Get()
-				q.Add("held") // It would be queued again, but not after ShutDown.
-				returned := make(chan bool, 3)
-				for range 3 {
-					go func() { _, _, shutdown := q.GetWithPriority(); returned <- shutdown }()
-				}
-				synctest.Wait()
-				q.Pause(operate.UntilResumed)
-				q.Add("queued")
-				q.AddAfter("waiting", time.Hour)
-				q.ShutDown()
-				q.ShutDown()
-				for range 3 {
-					if !<-returned {
-						t.Error("a getter that waited got a key")
-					}
-				}
-				q.Add("late")
-				if st := q.Stats(); st.Queued+st.Again+st.Waiting != 0 || st.Processing != 1 || q.Len() != 0 {
-					t.Errorf("Stats() = %+v", st)
-				}
-				drained := make(chan struct{})
-				go func() { q.ShutDownWithDrain(); close(drained) }()
-				synctest.Wait()
-				if isClosed(drained) {
-					t.Error("a drain does not wait for the held key")
-				}
-				q.Done("held")
-				<-drained // The bubble panics if this hangs.
-				if key, priority, shutdown := q.GetWithPriority(); !shutdown || key != "" || priority != 0 {
-					t.Errorf("GetWithPriority() = %s, %d, %v after ShutDown", key, priority, shutdown)
-				}
-			})
-		})
-	}
+	config := priorityqueue.Config[string]{Limit: func(string) int { return 1 },
+		Group: func(string) string { return "all" }}
+	synctest.Test(t, func(t *testing.T) {
+		q := controllerruntime.With(config)("",
+			clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
+		q.Add("held")
+		q.Get()
+		q.Add("held") // It would be queued again, but not after ShutDown.
+		returned := make(chan bool, 3)
+		for range 3 {
+			go func() { _, _, shutdown := q.GetWithPriority(); returned <- shutdown }()
+		}
+		synctest.Wait()
+		q.Pause(operate.UntilResumed)
+		q.Add("queued")
+		q.AddAfter("waiting", time.Hour)
+		q.ShutDown()
+		q.ShutDown()
+		for range 3 {
+			if !<-returned {
+				t.Error("a getter that waited got a key")
+			}
+		}
+		q.Add("late")
+		if st := q.Stats(); st.Queued+st.Again+st.Waiting != 0 || st.Processing != 1 || q.Len() != 0 {
+			t.Errorf("Stats() = %+v", st)
+		}
+		drained := make(chan struct{})
+		go func() { q.ShutDownWithDrain(); close(drained) }()
+		synctest.Wait()
+		if isClosed(drained) {
+			t.Error("a drain does not wait for the held key")
+		}
+		q.Done("held")
+		<-drained // The bubble panics if this hangs.
+		if key, priority, shutdown := q.GetWithPriority(); !shutdown || key != "" || priority != 0 {
+			t.Errorf("GetWithPriority() = %s, %d, %v after ShutDown", key, priority, shutdown)
+		}
+	})
 }
 
 // NewRateLimiter is a controller's limiter that does not count events.

@@ -193,7 +193,7 @@ func TestInspectorInManager(t *testing.T) {
 		if r.Cancel(requestA) {
 			t.Error("Cancel of a request that is not reconciled")
 		}
-		calls := 0
+		calls, began := 0, time.Now()
 		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
 			time.Sleep(time.Second)
 			switch calls++; {
@@ -208,13 +208,14 @@ func TestInspectorInManager(t *testing.T) {
 		r.AddCause(requestA, workqueue.Cause{Reason: "created"})
 		time.Sleep(500 * time.Millisecond)
 		if k := p.pool.SnapshotKey(requestA); k.Running == nil || k.Running.Attempt != 1 ||
-			k.Causes.String() != "created" {
+			!k.Running.Started.Equal(began) || k.Causes.String() != "created" {
 			t.Errorf("in the first call: %+v", k)
 		}
 		time.Sleep(time.Second * (7 + 1 + 2 + 4 + 8 + 16 + 32))
 		synctest.Wait()
 		k := p.pool.SnapshotKey(requestA)
-		if k.Failing == nil || k.Failing.Attempt != 7 || k.Failing.NextTry.IsZero() {
+		if k.Failing == nil || k.Failing.Attempt != 7 || !k.Failing.Since.Equal(began.Add(time.Second)) ||
+			!k.Failing.NextTry.Equal(began.Add((70+64)*time.Second)) {
 			t.Fatalf("after seven failures: %+v", k)
 		}
 		if k.Failing.Err != "panic: bang" || !strings.Contains(k.PanicStack, "TestInspectorInManager") {
@@ -253,6 +254,10 @@ func TestInspectorInManager(t *testing.T) {
 		synctest.Wait()
 		if k = p.pool.SnapshotKey(requestA); k.Failing == nil || k.Failing.Attempt != 1 {
 			t.Errorf("retried: %+v", k)
+		}
+		p.queue.Remove(requestA)
+		if s := p.pool.Snapshot(9); len(s.Failing) != 0 || s.Stats.Failing != 0 {
+			t.Errorf("a failure of a request that was removed from the queue is kept: %+v", s)
 		}
 	})
 	if !p.pool.Stats().Ended {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -34,57 +33,6 @@ func (p *page) InspectQueue(name string, q workqueue.Inspector) {
 func (p *page) InspectPool(_ string, i worker.Inspector) {
 	if p != nil {
 		p.pool = i
-	}
-}
-
-// The page has Snapshots of running and failing requests with their errors. The controller sees nothing of
-// it.
-func TestReconcilerInManager(t *testing.T) {
-	p := &page{}
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p},
-		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-			began := time.Now()
-			fails := errors.New("not yet")
-			s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
-				time.Sleep(time.Second)
-				if name == "panics" {
-					panic("bang")
-				}
-				return reconcile.Result{}, fails
-			}
-			s.create(false, "fails")
-			synctest.Wait()
-			got := p.pool.Snapshot(9)
-			if len(got.Running) != 1 || got.Running[0].Key != request("fails") || got.Running[0].Attempt != 1 ||
-				!got.Running[0].Started.Equal(began) || got.Stats.Busy != 1 {
-				t.Errorf("while it runs: %+v", got)
-			}
-			time.Sleep(3 * time.Second) // It has failed at 1 s, runs again from 2 s, and fails at 3 s.
-			synctest.Wait()
-			want := worker.FailedKey[any]{Key: request("fails"), Attempt: 2, Since: began.Add(time.Second),
-				Err: "not yet", NextTry: began.Add(5 * time.Second)}
-			if got = p.pool.Snapshot(9); len(got.Failing) != 1 || got.Failing[0] != want || got.Stats.Failed != 2 ||
-				got.Stats.Failing != 1 || len(got.Running) != 0 {
-				t.Errorf("after two failures: %+v, want %+v", got, want)
-			}
-			fails = nil
-			s.create(false, "panics")
-			time.Sleep(4 * time.Second)
-			synctest.Wait()
-			if got = p.pool.Snapshot(9); len(got.Failing) != 1 || got.Failing[0].Err != "panic: bang" ||
-				s.queue.NumRequeues(request("panics")) == 0 {
-				t.Errorf("after a success and a panic: %+v", got)
-			}
-			if p.name != "test" || p.queue.Queue != any(s.queue) || got.Stats.Name != "test" || got.Stats.Ended {
-				t.Errorf("the page has the queue %q, %v", p.name, p.queue.Queue)
-			}
-			p.queue.Remove(request("panics"))
-			if got = p.pool.Snapshot(9); len(got.Failing) != 0 || got.Stats.Failing != 0 {
-				t.Errorf("a failure of a request that was removed from the queue is kept: %+v", got)
-			}
-		})
-	if !p.pool.Snapshot(9).Stats.Ended {
-		t.Error("the page does not see the end")
 	}
 }
 

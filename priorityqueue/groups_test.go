@@ -33,35 +33,6 @@ func TestGroupsTakeTurns(t *testing.T) {
 	})
 }
 
-// One tenant with very many keys delays another one's first key by one turn.
-func TestManyKeysOfOneGroup(t *testing.T) {
-	const turn = 3
-	q := pq.New(pq.Config[int]{
-		Group:  func(key int) string { return fmt.Sprint(key < 100_000) },
-		Weight: func(string) int { return turn },
-	})
-	for key := range 100_000 {
-		q.Add(key)
-	}
-	for round := range 50 {
-		q.Add(1_000_000 + round)
-		for i := 0; ; i++ {
-			key, _ := q.Get()
-			q.Done(key)
-			if key >= 1_000_000 {
-				break
-			}
-			if i == turn {
-				t.Fatalf("round %d: more than a turn of the other group comes first", round)
-			}
-		}
-		for range round { // at any point of a turn
-			key, _ := q.Get()
-			q.Done(key)
-		}
-	}
-}
-
 // After shutdown the keys of a group at its limit are handed out, as its others are Done.
 func TestShutDownWithBlockedGroup(t *testing.T) {
 	script(t, pq.Config[string]{Group: byPrefix, Limit: limit(1)}, func(t *testing.T, q *pq.Queue[string]) {

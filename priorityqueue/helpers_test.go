@@ -90,6 +90,15 @@ func startDrain(q *pq.Queue[string]) *testkit.Call[error] {
 // limit is a Limit that is n for each group.
 func limit(n int) func(string) int { return func(string) int { return n } }
 
+func because(reason string) *workqueue.Cause { return &workqueue.Cause{Reason: reason} }
+
+func wantCauses(t *testing.T, q *pq.Queue[string], key, want string) {
+	t.Helper()
+	if got := q.Causes(key).String(); got != want {
+		t.Errorf("Causes(%s) are %q, want %q", key, got, want)
+	}
+}
+
 // has reports whether key is in q.
 func has(q *pq.Queue[string], key string) bool {
 	_, found := q.SnapshotKey(key)

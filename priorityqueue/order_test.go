@@ -112,19 +112,21 @@ func TestAgingBoundWithGroups(t *testing.T) {
 }
 
 // The order of priorities holds at both ends of their range.
-func TestAgingOfExtremePriorities(t *testing.T) {
+func TestExtremePriorities(t *testing.T) {
 	const bound = 1<<30 - 1
-	script(t, pq.Config[string]{Aging: math.MaxInt64}, func(t *testing.T, q *pq.Queue[string]) {
-		for name, p := range map[string]int{"min": -bound, "min+1": -bound + 1, "-1": -1, "0": 0, "1": 1, "2": 2,
-			"max-1": bound - 2, "max": bound - 1} {
-			q.AddWithOpts(pq.AddOpts{Priority: p}, name)
-		}
-		drain(t, q, "max max-1 2 1 0 -1 min+1 min")
-		q.AddWithOpts(pq.AddOpts{Priority: math.MinInt}, "last")
-		q.AddWithOpts(pq.AddOpts{Priority: math.MaxInt}, "first")
-		q.Add("0")
-		drain(t, q, "first 0 last")
-	})
+	for _, aging := range []time.Duration{0, math.MaxInt64} {
+		script(t, pq.Config[string]{Aging: aging}, func(t *testing.T, q *pq.Queue[string]) {
+			for name, p := range map[string]int{"min": -bound, "min+1": -bound + 1, "-1": -1, "0": 0, "1": 1, "2": 2,
+				"max-1": bound - 2, "max": bound - 1} {
+				q.AddWithOpts(pq.AddOpts{Priority: p}, name)
+			}
+			drain(t, q, "max max-1 2 1 0 -1 min+1 min")
+			q.AddWithOpts(pq.AddOpts{Priority: math.MinInt}, "last")
+			q.AddWithOpts(pq.AddOpts{Priority: math.MaxInt}, "first")
+			q.Add("0")
+			drain(t, q, "first 0 last")
+		})
+	}
 	// Ranks are equal where the higher priority is that much younger.
 	script(t, pq.Config[string]{Aging: 1}, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddWithOpts(pq.AddOpts{Priority: math.MinInt32}, "low")

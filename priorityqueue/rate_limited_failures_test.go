@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -46,102 +45,6 @@ func TestEachServedDelayIsAFailure(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// What MaxDelay cuts is cut from the delay that is counted: a failure after it is a new one.
-func TestCutDelayIsTheOneCounted(t *testing.T) {
-	const s = time.Second
-	config := pq.Config[string]{RateLimiter: fixed(s)}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		o := pq.AddOpts{RateLimited: true, Delay: pq.Latest, MaxDelay: 2 * s}
-		q.AddWithOpts(o, "a")
-		o.AtLeast = 10 * s
-		q.AddWithOpts(o, "a")
-		q.Done("a")
-		wantAt(t, q, "a", "waiting 2s")
-		if f := q.Failures("a"); f.Count != 1 || f.Left != 2*s {
-			t.Errorf("Failures() = %d, %v, want 1, 2s", f.Count, f.Left)
-		}
-		time.Sleep(2 * s)
-		hold(t, q, "a")
-		want := workqueue.Retry{Attempt: 2, Delay: s}
-		if r, err := q.Fail(t.Context(), "a", workqueue.Failure{}); r != want || err != nil {
-			t.Errorf("Fail() = %+v, %v, want %+v", r, err, want)
-		}
-	})
-}
-
-// A handler that calls AddRateLimited itself and then fails has counted the failure already. It uses up its
-// retries as any other.
-func TestFailAfterAddRateLimited(t *testing.T) {
-	script(t, pq.Config[string]{RateLimiter: fixed(time.Minute)}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		for attempt := 1; attempt <= 3; attempt++ {
-			q.Get()
-			q.AddRateLimited("a")
-			r, _ := q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 2})
-			if r.Attempt != attempt || r.GivenUp != (attempt == 3) {
-				t.Errorf("%+v at attempt %d", r, attempt)
-			}
-			q.Done("a")
-		}
-		if f := q.Failures("a"); f.Count != 0 || f.Left != 0 {
-			t.Errorf("%d failures, %v left of a key that was given up", f.Count, f.Left)
-		}
-	})
-}
-
-// Events do not use up retries: on this queue as on the root's, whether the worker calls Fail or, as in
-// controller-runtime, AddRateLimited. (The event during the call used to hide the failure, so that each later
-// call was a new one.)
-func TestEventsUseUpNoRetries(t *testing.T) {
-	for name, fail := range map[string]func(q workqueue.ExtendedRateLimiting[string]) (givenUp bool){
-		"Fail": func(q workqueue.ExtendedRateLimiting[string]) bool {
-			r, _ := q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 5})
-			return r.GivenUp
-		},
-		"AddRateLimited": func(q workqueue.ExtendedRateLimiting[string]) bool {
-			q.AddRateLimited("a")
-			n := q.Failures("a").Count
-			return n > 5
-		},
-	} {
-		for queue, build := range map[string]func() workqueue.ExtendedRateLimiting[string]{
-			"priorityqueue": func() workqueue.ExtendedRateLimiting[string] {
-				return pq.New(pq.Config[string]{RateLimiter: fixed(time.Minute)})
-			},
-			"root": func() workqueue.ExtendedRateLimiting[string] {
-				q := workqueue.NewTypedRateLimitingQueue[string](fixed(time.Minute))
-				return q.(workqueue.ExtendedRateLimiting[string])
-			},
-		} {
-			if queue == "root" && name == "AddRateLimited" {
-				continue // There it is client-go's.
-			}
-			t.Run(queue+"/"+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					q := build()
-					defer q.ShutDown()
-					began := time.Now()
-					for givenUp := false; !givenUp && time.Since(began) < time.Hour; {
-						q.Add("a")
-						q.Get()
-						time.Sleep(time.Second / 2)
-						q.Add("a") // the event
-						time.Sleep(time.Second / 2)
-						givenUp = fail(q)
-						q.Done("a")
-					}
-					// Five delays of a minute were served, each from the end of the call that failed.
-					if d := time.Since(began); d < 5*time.Minute || d > 5*time.Minute+10*time.Second {
-						t.Errorf("given up after %v, want 5 min and the calls", d)
-					}
-				})
-			})
-		}
 	}
 }
 
@@ -237,26 +140,4 @@ func TestForeignAddIsNoFailureOfTheWorker(t *testing.T) {
 		q.Done("a")
 		wantAt(t, q, "a", "waiting 1m0s")
 	})
-}
-
-// setDelay is a limiter with a method that a limiter of this module once had.
-type setDelay struct {
-	fixed
-	called *bool
-}
-
-func (l setDelay) SetDelay(string, time.Duration) { *l.called = true }
-
-func TestForeignMethodsOfALimiterAreNotCalled(t *testing.T) {
-	called := false
-	script(t, pq.Config[string]{RateLimiter: setDelay{fixed(time.Second), &called}},
-		func(t *testing.T, q *pq.Queue[string]) {
-			q.Add("a")
-			hold(t, q, "a")
-			q.Fail(t.Context(), "a", workqueue.Failure{AtLeast: time.Minute})
-			q.AddWithOpts(pq.AddOpts{RateLimited: true, AtLeast: time.Minute}, "a", "b")
-			if called {
-				t.Error("SetDelay was called")
-			}
-		})
 }

@@ -2,7 +2,6 @@ package priorityqueue_test
 
 import (
 	"fmt"
-	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -124,54 +123,6 @@ func TestGroupCallsTheQueue(t *testing.T) {
 	q.AddWithOpts(pq.AddOpts{}, "a/1", "b/1")
 	drain(t, q, "a/1 b/1")
 	q.ShutDown()
-}
-
-// Under each policy After can only shorten what the limiter has said.
-func TestLongAfterDoesNotOverrideTheLimiter(t *testing.T) {
-	const s = time.Second
-	for _, policy := range []pq.DelayPolicy{pq.Earliest, pq.Latest, pq.Replace} {
-		for _, held := range []bool{false, true} {
-			script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {
-				state := "waiting "
-				if held {
-					q.Add("a")
-					hold(t, q, "a")
-					state = "processing "
-				}
-				for _, after := range []time.Duration{20 * s, 30 * s, 0, -5 * s} {
-					q.AddWithOpts(pq.AddOpts{RateLimited: true, After: after, Delay: policy}, "a")
-					wantAt(t, q, "a", state+"10s")
-				}
-			})
-		}
-	}
-}
-
-// A delay or a bound that never ends does not end because the clock is set back.
-func TestEndlessDelayWhenTheClockIsSetBack(t *testing.T) {
-	const endless = math.MaxInt64
-	c := testkit.NewFakeClock()
-	script(t, pq.Config[string]{RateLimiter: fixed(endless), Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddRateLimited("a")
-		c.Step(-time.Second)
-		q.AddRateLimited("a")
-		if n := q.Len(); n != 0 {
-			t.Error("the key is queued")
-		}
-	})
-	script(t, pq.Config[string]{RateLimiter: fixed(time.Minute), Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		o := pq.AddOpts{After: time.Hour, Delay: pq.Replace, MaxDelay: endless}
-		q.AddWithOpts(o, "a")
-		c.Step(-time.Second)
-		o.After, o.RateLimited = 0, true
-		q.AddWithOpts(o, "a")
-		q.Done("a")
-		if n := q.Len(); n != 0 {
-			t.Error("the key is queued")
-		}
-	})
 }
 
 // A debounce bounds how far events put off a key, and leaves alone what the key's worker and the limiter ask

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
@@ -32,20 +31,6 @@ func TestRemove(t *testing.T) {
 		}
 		if err := d.MustReturn(t, "drain after Remove"); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// Remove also forgets the key's failures.
-func TestRemoveForgetsFailures(t *testing.T) {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
-	script(t, pq.Config[string]{RateLimiter: limiter}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddRateLimited("fails")
-		if !q.Remove("fails") || has(q, "fails") || q.NumRequeues("fails") != 0 {
-			t.Error("the key, or its failures, are still there")
-		}
-		if q.Remove("fails") {
-			t.Error("removed twice")
 		}
 	})
 }

@@ -16,30 +16,6 @@ import (
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// A key whose time has come is queued, also if no call noticed it before the shutdown.
-func TestDueKeyAtShutDown(t *testing.T) {
-	c := testkit.NewFakeClock()
-	script(t, pq.Config[string]{Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("held")
-		q.Add("too")
-		hold(t, q, "held too")
-		q.AddAfter("due", time.Second)
-		q.AddAfter("held", time.Second)
-		q.AddAfter("waits", time.Second+1)
-		q.AddAfter("too", time.Second+1)
-		synctest.Wait()
-		c.Step(time.Second)
-		q.ShutDown()
-		wantAt(t, q, "too", "processing")
-		q.Done("held")
-		q.Done("too")
-		drain(t, q, "due held")
-		if st := q.Stats(); st.Dropped != 2 {
-			t.Errorf("Stats() = %+v, want 2 dropped", st)
-		}
-	})
-}
-
 // The waiting loop is there while a key waits, and only then. An empty queue without Aging and MinInterval
 // does not read the clock.
 func TestIdleQueue(t *testing.T) {
