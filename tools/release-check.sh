@@ -25,13 +25,17 @@ git -C "$scratch/repository" diff --exit-code --stat HEAD~3 HEAD -- '*.go' '*.mo
 # compile_with_root compiles each of our submodules, as tagged last in the repository $1, with the root in $2: programs
 # upgrade the one without the other.
 compile_with_root() {
-	local module tag
+	local module tag modules=() replaced=("-replace=$path=$2")
+	rm -rf "$scratch/last" && mkdir "$scratch/last"
 	for module in controllerruntime debug handlertest otel redisqueue sharding; do
 		tag=$(git -C "$1" tag --list "$module/v*" --sort=-version:refname | head -n 1)
 		[ -n "$tag" ] || continue # It was not released yet.
-		rm -rf "$scratch/last" && mkdir "$scratch/last"
 		git -C "$1" archive "$tag" "$module" | tar --extract --directory "$scratch/last"
-		(cd "$scratch/last/$module" && go mod edit -replace "$path=$2" && quietly go build -mod=mod ./...)
+		modules+=("$tag")
+		replaced+=("-replace=$path/$module=$scratch/last/$module") # For those that require one another.
+	done
+	for tag in "${modules[@]}"; do
+		(cd "$scratch/last/${tag%/*}" && go mod edit "${replaced[@]}" && quietly go build -mod=mod ./...)
 		say "$tag compiles"
 	done
 }
