@@ -129,7 +129,7 @@ say "what changes afterwards gets a version of its own"
 	git commit --quiet --all --message "nothing that a module has"
 	refused "No module has changed"
 	refused "is not newer" sharding="$version"
-	refused "none of the published modules" peers=v0.2.0
+	refused "not a published module" peers=v0.2.0
 	echo "// Changed." >>sharding/doc.go
 	git commit --quiet --all --message "sharding has changed"
 	quietly bash tools/release.sh
