@@ -172,25 +172,5 @@ func TestDebounce(t *testing.T) {
 				wantAt(t, q, "a", "waiting "+tt.event)
 			})
 		}
-		// An event while the handler works does not cut its backoff.
-		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-			q.Add("a")
-			hold(t, q, "a")
-			q.AddWithOpts(pq.AddOpts{After: s}, "a")
-			q.AddRateLimited("a")
-			q.Done("a")
-			wantAt(t, q, "a", "waiting 1h0m0s")
-		})
-		// Events put a key off by no more than MaxDelay, from the first one on.
-		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-			for i := range 5 {
-				q.AddAfter("a", 2*s)
-				if i < 3 {
-					wantAt(t, q, "a", "waiting 2s")
-				}
-				time.Sleep(s)
-			}
-			wantAt(t, q, "a", "queued")
-		})
 	}
 }

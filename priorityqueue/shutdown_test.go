@@ -1,7 +1,6 @@
 package priorityqueue_test
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -128,47 +127,6 @@ func TestManyDueKeysAtShutDown(t *testing.T) {
 			t.Errorf("Stats() = %+v", st)
 		}
 	})
-}
-
-// What was added while a worker held it comes before a drain ends: an interval does not outlive a drain. What
-// waits for a time that was asked for is dropped, as everywhere.
-func TestIntervalsEndWithAShutDown(t *testing.T) {
-	for _, place := range []bool{false, true} {
-		for _, down := range []string{"ShutDown", "ShutDownWithDrain"} {
-			script(t, pq.Config[string]{MinInterval: time.Hour, PlaceOfAdd: place},
-				func(t *testing.T, q *pq.Queue[string]) {
-					q.AddWithOpts(pq.AddOpts{}, "done", "held", "later", "soon", "rests")
-					hold(t, q, "done held later soon rests")
-					q.AddWithOpts(pq.AddOpts{Priority: 1}, "done", "held")
-					q.AddWithOpts(pq.AddOpts{After: 2 * time.Hour}, "later")
-					q.AddWithOpts(pq.AddOpts{After: time.Minute}, "soon") // Its interval is longer.
-					q.AddAfter("waits", time.Second+time.Minute)
-					for _, key := range []string{"done", "later", "soon", "rests"} {
-						q.Done(key)
-					}
-					time.Sleep(time.Minute)
-					drain := testkit.Start(func() error {
-						if down == "ShutDown" {
-							q.ShutDown()
-						}
-						return q.ShutDownContext(context.Background())
-					})
-					drain.MustBlock(t, "drain")
-					if st := q.Stats(); st.Queued != 2 || st.Again != 1 || st.Waiting != 0 || st.Dropped != 2 {
-						t.Errorf("%s: Stats() = %+v, want two queued keys, one added while held, two dropped", down, st)
-					}
-					hold(t, q, "done soon")
-					q.Done("held")
-					hold(t, q, "held")
-					for _, key := range []string{"done", "held", "soon"} {
-						q.Done(key)
-					}
-					if err := drain.MustReturn(t, "drain"); err != nil {
-						t.Error(err)
-					}
-				})
-		}
-	}
 }
 
 // A ShutDown while DropQueued takes the queued keys leaves them to it: each key is in its result.

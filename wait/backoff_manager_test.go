@@ -110,20 +110,6 @@ func TestJitteredManager(t *testing.T) {
 	}
 }
 
-func TestManagersJitter(t *testing.T) {
-	c := newTimerClock()
-	for _, m := range []wait.BackoffManager{
-		wait.NewJitteredBackoffManager(time.Second, 0.5, c),
-		wait.NewExponentialBackoffManager(time.Second, time.Second, time.Minute, 1, 0.5, c),
-	} {
-		pauses := take(200, func() time.Duration { return c.pause(m) })
-		low, high := slices.Min(pauses), slices.Max(pauses)
-		if low < time.Second || high > 1500*time.Millisecond || high-low < 250*time.Millisecond {
-			t.Errorf("%T: pauses between %v and %v, want 1s to 1.5s", m, low, high)
-		}
-	}
-}
-
 // TestSharedManager lets loops share a manager: each has a timer of its own, so none
 // takes another's tick, and together they go through one sequence.
 func TestSharedManager(t *testing.T) {

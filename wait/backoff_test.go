@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	testingclock "k8s.io/utils/clock/testing"
@@ -42,6 +43,8 @@ func TestBackoffSequence(t *testing.T) {
 			[]time.Duration{10, 20, 40, 50, 50}, 0},
 		{"cap equal to the next delay does not end them", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 40},
 			[]time.Duration{10, 20}, 7},
+
+		{"truncates", wait.Backoff{Duration: 3, Factor: 0.5, Steps: 9}, []time.Duration{3, 1, 0}, 6},
 
 		// Beyond apimachinery, with which peers/compat compares all else.
 		{"negative duration", wait.Backoff{Duration: -10, Factor: 2, Steps: 9}, []time.Duration{0, 0}, 7},
@@ -102,19 +105,42 @@ func TestBackoffKeepsItsOwnersValue(t *testing.T) {
 	}
 }
 
-// TestStepJitter: the addition is within bounds, differs from one delay to the next,
-// and does not add up.
-func TestStepJitter(t *testing.T) {
+// TestJitters: each addition is within bounds and drawn anew, and they do not add up.
+func TestJitters(t *testing.T) {
 	const n = 200
 	b := wait.Backoff{Duration: time.Second, Factor: 1, Jitter: 0.5, Steps: n}
-	delays := take(n, b.Step)
-	low, high := slices.Min(delays), slices.Max(delays)
-	if low < time.Second || high > 1500*time.Millisecond {
-		t.Errorf("delays between %v and %v, want 1s to 1.5s", low, high)
+	c := newTimerClock()
+	all := map[string][]time.Duration{"Step": take(n, b.Step)}
+	for name, m := range map[string]wait.BackoffManager{
+		"NewJitteredBackoffManager": wait.NewJitteredBackoffManager(time.Second, 0.5, c),
+		"NewExponentialBackoffManager": wait.NewExponentialBackoffManager(time.Second, time.Second, time.Minute, 1,
+			0.5, c),
+	} {
+		all[name] = take(n, func() time.Duration { return c.pause(m) })
 	}
-	// The chance that a uniform draw fails one of these is 0.8^200, 4e-20.
-	if low > 1100*time.Millisecond || high < 1400*time.Millisecond {
-		t.Errorf("delays only between %v and %v", low, high)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		last := time.Now()
+		wait.JitterUntilWithContext(ctx, func(got context.Context) {
+			if got != ctx {
+				t.Error("f was given another context")
+			}
+			pauses := all["JitterUntilWithContext"]
+			if now := time.Now(); now != last { // not in the first call
+				pauses, last = append(pauses, now.Sub(last)), now
+			}
+			if all["JitterUntilWithContext"] = pauses; len(pauses) == n {
+				cancel()
+			}
+		}, time.Second, 0.5, true)
+	})
+	for name, pauses := range all {
+		low, high := slices.Min(pauses), slices.Max(pauses)
+		// The chance that a uniform draw fails the second and third is 2 · 0.8^200, 8e-20.
+		if low < time.Second || low > 1100*time.Millisecond || high < 1400*time.Millisecond ||
+			high > 1500*time.Millisecond {
+			t.Errorf("%s: pauses between %v and %v, want 1s to 1.5s", name, low, high)
+		}
 	}
 	if b.Duration != time.Second {
 		t.Errorf("jitter has changed the duration to %v", b.Duration)
@@ -200,28 +226,6 @@ func TestSharedDelays(t *testing.T) {
 			slices.Sort(all)
 			equalDelays(t, "all", all, take(len(all), b.DelayFunc()))
 		})
-	}
-}
-
-// TestConcurrentSurvivesPanic: the panic reaches its caller, and the others continue.
-func TestConcurrentSurvivesPanic(t *testing.T) {
-	calls := 0
-	next := wait.DelayFunc(func() time.Duration {
-		if calls++; calls == 1 {
-			panic("first")
-		}
-		return time.Second
-	}).Concurrent()
-	func() {
-		defer func() {
-			if recover() != "first" {
-				t.Error("the panic did not come through")
-			}
-		}()
-		next()
-	}()
-	if d := next(); d != time.Second {
-		t.Errorf("after the panic: %v", d)
 	}
 }
 

@@ -152,39 +152,27 @@ func TestValueOnTheChannelIsNoSuccess(t *testing.T) {
 	})
 }
 
+// The condition gets the loop's context, which ends with the loop if the loop made it.
 func TestConditionIsGivenTheContext(t *testing.T) {
 	type key struct{}
 	for name, run := range waits() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx := context.WithValue(t.Context(), key{}, "value")
-				run(ctx, func(got context.Context) (bool, error) {
-					if got.Value(key{}) != "value" {
-						t.Error("given another context")
-					}
-					if _, limited := got.Deadline(); limited != (name == "PollUntilContextTimeout") {
-						t.Errorf("given a deadline: %t", limited)
+				var given context.Context
+				err := run(context.WithValue(t.Context(), key{}, "value"), func(got context.Context) (bool, error) {
+					given = got
+					if got.Value(key{}) != "value" || got.Err() != nil {
+						t.Errorf("given another context, which has ended with %v", got.Err())
 					}
 					return true, nil
 				})
+				_, limited := given.Deadline()
+				if own := name == "PollUntilContextTimeout"; limited != own || err != nil || (given.Err() != nil) != own {
+					t.Errorf("given a deadline: %t, ended with %v, returns %v", limited, given.Err(), err)
+				}
 			})
 		})
 	}
-}
-
-// TestPollTimeoutReleasesItsContext: what the condition has started with it ends.
-func TestPollTimeoutReleasesItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var given context.Context
-		err := wait.PollUntilContextTimeout(t.Context(), time.Second, time.Hour, false,
-			func(ctx context.Context) (bool, error) {
-				given = ctx
-				return true, nil
-			})
-		if err != nil || given.Err() != context.Canceled {
-			t.Errorf("returns %v, its context %v", err, given.Err())
-		}
-	})
 }
 
 func TestPollTimeoutOfItsCaller(t *testing.T) {

@@ -143,23 +143,6 @@ func TestUntilDoesNotCallWhenStopped(t *testing.T) {
 	})
 }
 
-// TestUntilPanics: the panic reaches the caller, and nothing is called after it.
-func TestUntilPanics(t *testing.T) {
-	eachUntil(t, func(t *testing.T, sliding bool, until func(context.Context, func())) {
-		calls := 0
-		defer func() {
-			if r := recover(); r != "in f" || calls != 2 {
-				t.Errorf("recovered %v after %d calls, want the panic of the second", r, calls)
-			}
-		}()
-		until(t.Context(), func() {
-			if calls++; calls == 2 {
-				panic("in f")
-			}
-		})
-	})
-}
-
 // TestUntilStopsByAValue: a caller that cannot close the channel, because other loops have
 // it, sends on it.
 func TestUntilStopsByAValue(t *testing.T) {
@@ -173,29 +156,6 @@ func TestUntilStopsByAValue(t *testing.T) {
 		group.Wait()
 		line.add("end")
 		line.check(t, "0:f 2:f 3:end")
-	})
-}
-
-func TestJitterUntilJitters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		var at []time.Time
-		wait.JitterUntilWithContext(ctx, func(got context.Context) {
-			if got != ctx {
-				t.Error("f was given another context")
-			}
-			if at = append(at, time.Now()); len(at) == 100 {
-				cancel()
-			}
-		}, time.Second, 0.5, true)
-		low, high := time.Hour, time.Duration(0)
-		for i := range at[1:] {
-			pause := at[i+1].Sub(at[i])
-			low, high = min(low, pause), max(high, pause)
-		}
-		if low < time.Second || high > 1500*time.Millisecond || high-low < 250*time.Millisecond {
-			t.Errorf("pauses between %v and %v, want 1s to 1.5s", low, high)
-		}
 	})
 }
 

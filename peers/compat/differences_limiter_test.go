@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/time/rate"
 	peer "k8s.io/client-go/util/workqueue"
 
 	"github.com/keyedqueue/workqueue"
@@ -70,23 +69,6 @@ func TestDelaysAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestNegativeDelays: client-go passes them on, ours makes them zero. The queue does the same with both.
-func TestNegativeDelays(t *testing.T) {
-	const d = -time.Second
-	theirSlow := peer.NewTypedItemFastSlowRateLimiter[string](d, d, 1)
-	ourSlow := workqueue.NewTypedItemFastSlowRateLimiter[string](d, d, 1)
-	theirCut := peer.NewTypedWithMaxWaitRateLimiter(peer.DefaultTypedItemBasedRateLimiter[string](), d)
-	ourCut := workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.DefaultTypedItemBasedRateLimiter[string](), d)
-	for range 3 {
-		if fastSlow, cut := theirSlow.When("a"), theirCut.When("a"); fastSlow != d || cut != d {
-			t.Errorf("client-go: %v and %v, want %v", fastSlow, cut, d)
-		}
-		if fastSlow, cut := ourSlow.When("a"), ourCut.When("a"); fastSlow != 0 || cut != 0 {
-			t.Errorf("ours: %v and %v, want 0", fastSlow, cut)
-		}
-	}
-}
-
 // TestZeroLimiters: the zero values of client-go's limiters panic at the first failure. Ours never delay.
 func TestZeroLimiters(t *testing.T) {
 	for name, l := range map[string][2]peer.TypedRateLimiter[string]{
@@ -120,14 +102,5 @@ func TestNoLimiter(t *testing.T) {
 	ours.AddRateLimited("a")
 	if n := ours.NumRequeues("a"); n != 1 {
 		t.Errorf("ours: %d requeues, want 1", n)
-	}
-}
-
-// TestBucketWithoutBurst is no difference: a bucket that has no tokens delays forever, in both.
-func TestBucketWithoutBurst(t *testing.T) {
-	theirs := (&peer.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(1, 0)}).When("a")
-	ours := (&workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(1, 0)}).When("a")
-	if theirs != rate.InfDuration || ours != theirs {
-		t.Errorf("client-go: %v, ours: %v, want %v", theirs, ours, rate.InfDuration)
 	}
 }

@@ -2,13 +2,11 @@ package metrics
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	peer "k8s.io/client-go/util/workqueue"
 	kubemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -56,46 +54,6 @@ func TestJoinLegacyRegistry(t *testing.T) {
 	}
 }
 
-// A queue of client-go's that has the name of ours does not cost the program its /metrics. Each has its own
-// series.
-func TestJoinServesTheSameName(t *testing.T) {
-	joins++
-	name := fmt.Sprint("both-", joins)
-	p, err := prom.Join(legacyregistry.Registerer(), prom.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[int]{
-		Name: name, MetricsProvider: p,
-	})
-	defer ours.ShutDown()
-	ours.Add(1)
-	wantServed := func(lines ...string) {
-		t.Helper()
-		response := httptest.NewRecorder()
-		legacyregistry.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		if response.Code != http.StatusOK {
-			t.Fatalf("/metrics answers %d: %.300s", response.Code, response.Body)
-		}
-		for _, line := range lines {
-			if !strings.Contains(response.Body.String(), "\n"+line+"\n") {
-				t.Errorf("/metrics does not have %s", line)
-			}
-		}
-	}
-	wantServed(`workqueue_adds_total{name="` + name + `"} 1`)
-	theirs := peer.NewTypedRateLimitingQueueWithConfig(peer.DefaultTypedControllerRateLimiter[int](),
-		peer.TypedRateLimitingQueueConfig[int]{Name: name})
-	defer theirs.ShutDown()
-	theirs.Add(1)
-	theirs.Add(2)
-	for range 2 {
-		wantServed(`workqueue_adds_total{name="`+name+`"} 2`,
-			`workqueue_adds_total{name="`+name+` (keyedqueue)"} 1`, `workqueue_waiting_keys{name="`+name+
-				` (keyedqueue)"} 0`)
-	}
-}
-
 // The help may become that of another stability, and the metric may be registered after Join. If it differs
 // then, ours is left out, and the others are served.
 func TestJoinFindsTheHelp(t *testing.T) {
@@ -124,37 +82,22 @@ func TestJoinFindsTheHelp(t *testing.T) {
 					}
 					q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "ours", MetricsProvider: p})
 					defer q.ShutDown()
-					gatherDepths(t, registry.Gatherer()) // before the others have registered theirs, perhaps
+					count := func(metric string) int {
+						n, err := testutil.GatherAndCount(registry.Gatherer(), metric)
+						if err != nil {
+							t.Fatal(err)
+						}
+						return n
+					}
+					count("workqueue_depth") // before the others have registered theirs, perhaps
 					if joinFirst {
 						register()
 					}
-					if got := gatherDepths(t, registry.Gatherer()); got != lines {
-						t.Errorf("%d values of workqueue_depth, want %d", got, lines)
+					if depths, adds := count("workqueue_depth"), count("workqueue_adds_total"); depths != lines || adds != 1 {
+						t.Errorf("%d values of workqueue_depth and %d of workqueue_adds_total, want %d and 1", depths, adds, lines)
 					}
 				})
 			}
 		}
 	}
-}
-
-// gatherDepths returns the number of values of workqueue_depth. Our other metrics must be there too.
-func gatherDepths(t *testing.T, g prometheus.Gatherer) (depths int) {
-	t.Helper()
-	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	adds := 0
-	for _, f := range families {
-		switch f.GetName() {
-		case "workqueue_depth":
-			depths = len(f.GetMetric())
-		case "workqueue_adds_total":
-			adds = len(f.GetMetric())
-		}
-	}
-	if adds != 1 {
-		t.Errorf("%d values of workqueue_adds_total, want 1", adds)
-	}
-	return depths
 }
