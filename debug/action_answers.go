@@ -98,26 +98,3 @@ func placeText(line workqueue.Snapshot[any], place int) string {
 	}
 	return fmt.Sprintf("it is behind the first %s of %s in the line.", number(len(line.Queued)), all)
 }
-
-// actionAnswer is the answer to a request for an action.
-type actionAnswer struct {
-	Action string `json:"action"`
-	Queue  string `json:"queue"`
-	Key    string `json:"key,omitempty"`
-	Group  string `json:"group,omitempty"`
-	*bulkResult
-	// Text says what was done.
-	Text  string `json:"text,omitempty"`
-	Error string `json:"error,omitempty"`
-}
-
-// bulkResult is what became of an action on many keys.
-type bulkResult struct {
-	// Keys is to how many it was done. Gone were there before, and not any more.
-	Keys int `json:"keys"`
-	Gone int `json:"gone"`
-	// Left is how many were not done: the time was over, the queue was shut down, or its server did not answer.
-	// LeftMore reports that there may be more than these.
-	Left     int  `json:"left"`
-	LeftMore bool `json:"left_more,omitempty"`
-}

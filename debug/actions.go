@@ -23,7 +23,7 @@ type action struct {
 	// no key is called so. ofPools: the keys are those of the pools, so the queue need not answer.
 
 	toKey                func(*reading, knownKey) bool
-	suits                func(keyReport) bool
+	suits                func(keyRow) bool
 	done, several, noKey string
 	ofPools              bool
 
@@ -39,14 +39,14 @@ var actions = []*action{
 		isPossible: func(r *reading) bool { return r.entry.hasQueue() },
 		ifShutDown: "The queue is shut down: it takes no more keys.",
 		toKey:      (*reading).retry,
-		suits:      func(keyReport) bool { return true },
+		suits:      func(keyRow) bool { return true },
 		several:    "Retried", noKey: "No such key.",
 	},
 	{
 		Name: "remove", Button: "Remove",
 		isPossible: func(r *reading) bool { return r.entry.queue.Remove != nil },
 		toKey:      (*reading).remove,
-		suits:      func(k keyReport) bool { return k.State != stateGivenUp && k.State != stateFailing },
+		suits:      func(k keyRow) bool { return k.State != stateGivenUp && k.State != stateFailing },
 		done:       "Removed %s, and forgot its failures.",
 		several:    "Removed", noKey: "No such key in the queue.",
 	},
@@ -56,7 +56,7 @@ var actions = []*action{
 			return r.entry.queue.Forget != nil || r.entry.queue.ForgetGivenUp != nil || r.hasPools()
 		},
 		toKey: (*reading).forget,
-		suits: func(k keyReport) bool {
+		suits: func(k keyRow) bool {
 			return k.State == stateGivenUp || k.State == stateFailing || k.Error != "" || k.Requeues > 0
 		},
 		done:    "Forgot the failures of %s.",
@@ -68,7 +68,7 @@ var actions = []*action{
 		toKey: func(r *reading, k knownKey) bool {
 			return r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(k.key()) })
 		},
-		suits:   func(k keyReport) bool { return k.State == stateProcessing && k.OnHold == nil },
+		suits:   func(k keyRow) bool { return k.State == stateProcessing && k.OnHold == nil },
 		done:    "Ended the context of the handler of %s. What it returns decides what follows.",
 		several: "Canceled the handlers of",
 		noKey:   "No handler has a key that is called that: it may just have ended.",
@@ -79,7 +79,7 @@ var actions = []*action{
 		toKey: func(r *reading, k knownKey) bool {
 			return r.anyPool(func(p *worker.Inspector) bool { return p.Release(k.key()) })
 		},
-		suits:   func(k keyReport) bool { return k.OnHold != nil },
+		suits:   func(k keyRow) bool { return k.OnHold != nil },
 		done:    "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
 		several: "Ended the holds of",
 		noKey:   "No key on hold is called that: the hold may just have ended.",
@@ -99,7 +99,7 @@ var actions = []*action{
 		Name: "pause_group", ofGroup: true, done: "Paused group %s%s.",
 		isPossible: func(r *reading) bool { return r.entry.queue.PauseGroup != nil },
 		ifShutDown: "The queue is shut down: it cannot be paused.",
-		suits:      func(k keyReport) bool { return k.GroupToPause != "" },
+		suits:      func(k keyRow) bool { return k.GroupToPause != "" },
 		toQueue: func(r *reading, group string, lasts time.Duration) {
 			r.entry.queue.PauseGroup(group, lasts)
 		},
@@ -133,7 +133,7 @@ func (s actionSet) only(names ...string) actionSet {
 }
 
 // forKey returns what can be done with k.
-func (s actionSet) forKey(k keyReport) actionSet {
+func (s actionSet) forKey(k keyRow) actionSet {
 	return slices.DeleteFunc(slices.Clone(s), func(a *action) bool { return a.suits == nil || !a.suits(k) })
 }
 

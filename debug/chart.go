@@ -59,6 +59,39 @@ func timeText(v float64) string {
 	return precise(v)
 }
 
+// charts returns what is drawn on the queue's page, from all samples up to now.
+func (r *reading) charts(t timeline) []chart {
+	if !r.entry.hasQueue() {
+		return []chart{t.chart("Errors per second", 0, perSecondText, failed).withRates(r.minute.Errors)}
+	}
+	third, rate := delayed, r.minute.Retries // Only pools know errors.
+	if len(r.pools) > 0 {
+		third, rate = failed, r.minute.Errors
+	}
+	keys := []source{queued, inWork, waiting}
+	if slices.ContainsFunc(t.points, func(p point) bool { return p.OnHold > 0 }) {
+		keys = append(keys, onHold)
+	}
+	all := []chart{
+		t.chart("Keys", 2, countText, keys...),
+		t.chart("Per second", 0, perSecondText, adds, dones, third).withRates(r.minute.Adds, r.minute.Dones, rate),
+	}
+	if r.stats.Latency != nil {
+		times := t.chart("Times", 0, timeText, latency, work)
+		times.Note = "means"
+		all = append(all, times)
+	}
+	return all
+}
+
+// sparks returns what is drawn in the queue's row of the list, each number on its own scale. What came and
+// went between two samples is in no depth, but in the adds.
+func (r *reading) sparks(t timeline) []chart {
+	added := adds
+	added.class = "c"
+	return []chart{t.chart("Queued", 2, countText, queued), t.chart("Adds per second", 0, perSecondText, added)}
+}
+
 // withRates shows the rates of the last minute as the values of now, which every page shows: those of the
 // last seconds jump.
 func (c chart) withRates(rates ...float64) chart {

@@ -6,22 +6,6 @@ import (
 	"net/url"
 )
 
-// matchingReport counts keys with certain errors.
-type matchingReport struct {
-	Failing int `json:"failing"`
-	GivenUp int `json:"given_up"`
-	// More reports that there was no time to count all.
-	More bool `json:"more,omitempty"`
-}
-
-// countReport is how many keys an action on a set would be for.
-type countReport struct {
-	Count int `json:"count"`
-	// More reports that there may be more: there was no time to count all, or only a part was listed.
-	More  bool   `json:"more"`
-	Error string `json:"error,omitempty"`
-}
-
 // count calls f for the keys of a set whose errors contain text, and counts them.
 func (h *Handler) count(ctx context.Context, r *reading, set, text string, f func(knownKey)) (*matchingReport, error) {
 	ctx, done, noTurn := searchTurn(ctx, h.searching, countTime)

@@ -8,18 +8,6 @@ import (
 	"strings"
 )
 
-// errorGroup are keys whose last errors differ in nothing but names and numbers.
-type errorGroup struct {
-	// Error has … where they differ.
-	Error   string `json:"error"`
-	Failing int    `json:"failing"`
-	GivenUp int    `json:"given_up"`
-	// Contains is the longest part that they have in common: ?error= with it shows these keys. It is empty if
-	// that is too short.
-	Contains string `json:"contains,omitempty"`
-	codes    []string
-}
-
 // errorGroups counts errors by their patterns.
 type errorGroups map[string]*errorPattern
 
@@ -27,7 +15,13 @@ type errorGroups map[string]*errorPattern
 type errorPattern struct {
 	places []place
 	// groups has the errors by their codes, joined by gap.
-	groups map[string]*errorGroup
+	groups map[string]*codedErrors
+}
+
+// codedErrors are the errors of a pattern that have these words at its places.
+type codedErrors struct {
+	errorGroup
+	codes []string
 }
 
 // place is where a pattern has a word that may be a code, such as the status of an answer.
@@ -53,7 +47,7 @@ func (g errorGroups) add(k knownKey) {
 	pattern, words := patternOf(f.Err, keyText(k.key()))
 	p := g[pattern]
 	if p == nil {
-		p = &errorPattern{places: make([]place, len(words)), groups: make(map[string]*errorGroup)}
+		p = &errorPattern{places: make([]place, len(words)), groups: make(map[string]*codedErrors)}
 		for i := range p.places {
 			p.places[i].values = make(map[string]bool)
 		}
@@ -83,10 +77,10 @@ func (g errorGroups) add(k knownKey) {
 }
 
 // at returns the errors with these codes.
-func (p *errorPattern) at(codes []string) *errorGroup {
+func (p *errorPattern) at(codes []string) *codedErrors {
 	text := strings.Join(codes, "\x00")
 	if p.groups[text] == nil {
-		p.groups[text] = &errorGroup{codes: codes}
+		p.groups[text] = &codedErrors{codes: codes}
 	}
 	return p.groups[text]
 }
@@ -94,7 +88,7 @@ func (p *errorPattern) at(codes []string) *errorGroup {
 // merge makes one of the errors that differ only in place i.
 func (p *errorPattern) merge(i int) {
 	old := p.groups
-	p.groups = make(map[string]*errorGroup)
+	p.groups = make(map[string]*codedErrors)
 	for _, e := range old {
 		codes := slices.Clone(e.codes)
 		codes[i] = gap
@@ -117,7 +111,7 @@ func (g errorGroups) sorted() (all []errorGroup) {
 		}
 		for _, e := range p.groups {
 			e.setText(pattern)
-			all = append(all, *e)
+			all = append(all, e.errorGroup)
 		}
 	}
 	slices.SortFunc(all, func(a, b errorGroup) int {
@@ -127,7 +121,7 @@ func (g errorGroups) sorted() (all []errorGroup) {
 }
 
 // setText sets the texts of the errors that have e's codes in pattern.
-func (e *errorGroup) setText(pattern string) {
+func (e *codedErrors) setText(pattern string) {
 	for _, code := range e.codes {
 		pattern = strings.Replace(pattern, codeMark, code, 1)
 	}

@@ -1,27 +1,6 @@
 package debug
 
-import (
-	"slices"
-	"time"
-)
-
-// groupReport is a group that is paused, or that listed keys have.
-type groupReport struct {
-	// Group is the whole name, which an action needs, unless Cut: then there is no button.
-	Group  string `json:"group"`
-	Cut    bool   `json:"-"`
-	Paused bool   `json:"paused"`
-	// PausedUntil is when the pause ends, and PausedFor how long that is, if it ends by itself.
-	PausedUntil time.Time `json:"paused_until,omitzero"`
-	PausedFor   *seconds  `json:"paused_for_seconds,omitempty"`
-	// Listed is how many of the listed keys it has, and Keys how many of all, or Listed if the queue does not
-	// know.
-	Listed int `json:"listed"`
-	Keys   int `json:"keys"`
-	// Held is how many of its keys workers have or have put on hold, and Limit how many that may be.
-	Held  int `json:"held,omitempty"`
-	Limit int `json:"limit,omitempty"`
-}
+import "slices"
 
 // AtLimit reports whether the group's other keys wait for a held key.
 func (g groupReport) AtLimit() bool { return g.Limit > 0 && g.Held >= g.Limit }

@@ -43,11 +43,11 @@ type sample struct {
 	latency, work                   total
 }
 
-// times are histograms of how long keys were in the line, in work and on hold, and how long their changes
-// took. Those that are not known are nil.
+// times are histograms of how long keys were in the line, in work and on hold, of the delays that failed keys
+// got, and of how long changes took. Those that are not known are nil.
 type times struct {
-	at                          time.Time
-	latency, work, hold, change *workqueue.Histogram
+	at                                  time.Time
+	latency, work, hold, delays, change *workqueue.Histogram
 }
 
 // total is a number of times and their sum, in seconds.
@@ -65,7 +65,7 @@ func totalOf(h *workqueue.Histogram) (t total) {
 
 func (r *reading) measure() (m measure) {
 	s, w := r.stats, r.workers
-	m.times = times{r.at, s.Latency, s.WorkDuration, w.HoldDurations, w.Changes}
+	m.times = times{r.at, s.Latency, s.WorkDuration, w.HoldDurations, w.RetryDelays, w.Changes}
 	m.sample = sample{
 		at: r.at, adds: s.Adds, retries: s.Retries, errors: w.Failed, queued: s.Queued, inWork: r.inWork(),
 		onHold: s.OnHold, waiting: s.Waiting, latency: totalOf(m.times.latency), work: totalOf(m.times.work),
@@ -86,14 +86,6 @@ type point struct {
 	Queued, InWork, OnHold, Waiting float64
 	rates
 	Latency, Work float64
-}
-
-// rates are numbers per second.
-type rates struct {
-	Adds    float64 `json:"adds_per_second"`
-	Dones   float64 `json:"dones_per_second"`
-	Errors  float64 `json:"errors_per_second"`
-	Retries float64 `json:"retries_per_second"`
 }
 
 // pointBetween returns what happened from a to b, and what there was at b.
@@ -170,6 +162,11 @@ func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	return t
 }
 
+// timeline returns the queue's history up to now.
+func (r *reading) timeline(every time.Duration) timeline {
+	return r.entry.history.timeline(r.measure(), every)
+}
+
 // rates returns the rates of the last minute.
 func (h *history) rates(now measure) rates {
 	h.mu.Lock()
@@ -194,6 +191,7 @@ func (h *history) recent(now measure) recentReport {
 		Latency: newTimesReport(difference(now.times.latency, since.latency)),
 		Work:    newTimesReport(difference(now.times.work, since.work)),
 		Hold:    newTimesReport(difference(now.hold, since.hold)),
+		Delays:  newTimesReport(difference(now.delays, since.delays)),
 		Change:  newTimesReport(difference(now.change, since.change)),
 	}
 }

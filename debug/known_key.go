@@ -68,11 +68,6 @@ func (k *knownKey) failure() *worker.FailedKey[any] {
 	return cmp.Or(k.inPools.Failing, k.inPools.GivenUp)
 }
 
-// isGivenUp reports whether a record of its failures is all that is left of the key.
-func (k *knownKey) isGivenUp() bool {
-	return k.inPools.GivenUp != nil && k.inQueue.State == "" && k.inPools.Failing == nil
-}
-
 // set returns which of the sets the key is in.
 func (k *knownKey) set() string {
 	if k.inPools.GivenUp != nil && k.inPools.Failing == nil && k.inQueue.Failures.Count == 0 {

@@ -4,20 +4,13 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 )
 
-// findPage has the keys that were found in all queues.
+// findPage shows the keys that were found in all queues.
 type findPage struct {
-	Time       time.Time   `json:"time"`
-	Registered int         `json:"registered"`
-	Found      foundReport `json:"found"`
-	// Error is why no queue was searched.
-	Error string `json:"error,omitempty"`
-
-	// Refresh is after how many seconds the page reloads: 0 if each reload would go over many keys.
-	Refresh  int    `json:"-"`
-	HrefJSON string `json:"-"`
+	page
+	everywhereReport
+	Keys []keyRow
 }
 
 // findPage looks for text in all queues, one after the other.
@@ -26,15 +19,16 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 	slices.SortFunc(entries, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 	})
-	p := &findPage{
+	p := &findPage{everywhereReport: everywhereReport{
 		Time: h.clock.Now().UTC(), Registered: len(entries),
-		Found:    foundReport{Search: cut(text, maxKey), Keys: []keyReport{}},
-		HrefJSON: href("key", text, "format", "json"),
-	}
+		Found: foundReport{Search: cut(text, maxKey), Keys: []keyReport{}},
+	}}
+	p.page = newPage(&p.everywhereReport, "key", text)
 	ctx, done, noTurn := searchTurn(ctx, h.searching, searchTime)
 	defer done()
 	if noTurn != nil {
 		p.Error, p.Found.Incomplete = noTurn.Error(), true
+		p.refreshIf(false)
 		return p
 	}
 	looked := 0
@@ -50,9 +44,8 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		}
 	}
 	p.Found.Incomplete = len(p.Found.Unanswered) > 0
-	if looked <= fewKeys {
-		p.Refresh = refreshSeconds
-	}
+	p.Keys = rowsOf("", p.Found.Keys, nil)
+	p.refreshIf(looked <= fewKeys)
 	return p
 }
 

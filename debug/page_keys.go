@@ -8,56 +8,71 @@ import (
 	"time"
 )
 
-// maxListed bounds the memory of a page of all keys of one state.
-const maxListed = 100_000
+const (
+	// maxListed bounds the memory of a page of all keys of one state.
+	maxListed = 100_000
+	// listTime is how long it may take to list them.
+	listTime = 5 * time.Second
+)
 
-// keysPage has the keys of one state, maxKeys a page.
+// keysPage lists all keys of one state.
 type keysPage struct {
-	Time  time.Time   `json:"time"`
-	Queue queueName   `json:"queue"`
-	State string      `json:"state"`
-	Keys  []keyReport `json:"keys"`
-	// Total is how many there are on all pages, and More reports that there may be more.
-	Total int  `json:"total"`
-	More  bool `json:"more,omitempty"`
-	pager
-	Error string `json:"error,omitempty"`
-
-	Section section `json:"-"`
-	// Refresh is after how many seconds the page reloads: 0 if each reload would go over many keys.
-	Refresh int `json:"-"`
-}
-
-// HrefJSON is the address of the same as JSON.
-func (p *keysPage) HrefJSON() string {
-	return href("queue", p.Queue.ID, "state", p.State, "error", p.Section.Errors, "page", p.Page,
-		"format", "json")
+	page
+	stateReport
+	Section section
+	Pager   pager
 }
 
 // keysPage lists the keys of e that have the state and, if they fail or were given up, the errors that query
 // asks for.
 func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *keysPage {
-	ctx, cancel := context.WithTimeout(ctx, maxPatience)
-	defer cancel()
-	r := h.read(e, searchLimit)
-	p := &keysPage{Time: r.at.UTC(), Queue: e.named(), State: query.Get("state")}
-	turn, done, noTurn := searchTurn(ctx, h.searching, maxPatience)
-	defer done()
-	errorText := ""
-	if isSet(p.State) {
-		errorText = cut(query.Get("error"), maxError)
+	state, text := query.Get("state"), ""
+	if isSet(state) {
+		text = cut(query.Get("error"), maxError)
 	}
+	r := h.read(e, searchLimit)
+	p := &keysPage{stateReport: stateReport{Time: r.at.UTC(), Queue: e.named(), State: state}}
+	ctx, done, noTurn := searchTurn(ctx, h.searching, listTime)
+	defer done()
 	var keys []knownKey
 	if noTurn == nil {
-		for k := range r.keysWith(turn, p.State, errorText) {
+		for k := range r.keysWith(ctx, state, text) {
 			if p.Total++; p.Total <= maxListed {
 				keys = append(keys, k)
 			}
 		}
 	}
-	p.More = r.isPartial() || turn.Err() != nil || p.Total > len(keys)
+	p.More = r.isPartial() || ctx.Err() != nil || p.Total > len(keys)
+	sortKeys(keys, state)
+	p.Pager = newPager(query, len(keys), maxKeys, func(page int) string {
+		return href("page", page, "queue", e.id, "state", state, "error", text)
+	})
+	p.stateReport.Page, p.Pages = p.Pager.Page, p.Pager.Pages
+	keys = keys[(p.Pager.Page-1)*maxKeys:]
+	p.Keys = r.reports(keys[:min(maxKeys, len(keys))], state)
+	p.page = newPage(&p.stateReport, "queue", e.id, "state", state, "error", text, "page", p.Pager.Page)
+	p.refreshIf(noTurn == nil && r.looked <= fewKeys)
+	switch {
+	case r.missing != nil:
+		p.Error = r.missing.Error()
+	case noTurn != nil:
+		p.Error = noTurn.Error()
+	}
+	p.Section = newSection(sections[sectionOf(state)], r.queueReport(), p.Keys, h.actionsOf(r))
+	p.Section.inFull(p.Total, text, p.More)
+	switch p.Section.HrefAll = ""; state { // This is the list of all.
+	case stateQueued:
+		p.Section.Title, p.Section.Hint = "Queued", "the oldest first, regardless of priorities"
+	case stateFailing:
+		p.Section.Hint += ", then those whose errors are not known"
+	}
+	return p
+}
+
+// sortKeys sorts keys of a state, the next or the worst first, unless they are in order.
+func sortKeys(keys []knownKey, state string) {
 	slices.SortStableFunc(keys, func(a, b knownKey) int {
-		switch p.State {
+		switch state {
 		case stateQueued:
 			return a.inQueue.Since.Compare(b.inQueue.Since)
 		case stateWaiting:
@@ -65,43 +80,6 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		case stateFailing:
 			return cmp.Compare(b.inQueue.Requeues, a.inQueue.Requeues)
 		}
-		return 0 // The others are in order.
+		return 0
 	})
-	p.pager = newPager(query, len(keys), maxKeys, func(page int) string {
-		return href("page", page, "queue", e.id, "state", p.State, "error", errorText)
-	})
-	keys = keys[(p.Page-1)*maxKeys:]
-	p.Keys = r.reports(keys[:min(maxKeys, len(keys))], p.State)
-	page := &queuePage{Queue: r.queueReport(), Actions: h.actionsOf(r), Errors: errorText}
-	if errorText != "" {
-		page.Matching = &matchingReport{More: p.More}
-	}
-	p.Section = page.fill(sections[sectionOf(p.State)], p.Keys)
-	p.Section.Total, p.Section.State, p.Section.Errors = p.Total, "", errorText
-	switch p.State {
-	case stateQueued:
-		p.Section.Title, p.Section.Hint = "Queued", "the oldest first, regardless of priorities"
-	case stateFailing:
-		p.Section.Hint += ", then those whose errors are not known"
-	}
-	if p.Error = page.Queue.Error; p.Error == "" && noTurn != nil {
-		p.Error = noTurn.Error()
-	}
-	if p.More && errorText == "" {
-		p.Section.Empty = "Not known."
-	}
-	if noTurn == nil && r.looked <= fewKeys {
-		p.Refresh = refreshSeconds
-	}
-	return p
-}
-
-// reports returns what pages show of keys in that state, after asking the queue about those of which it has
-// said nothing. It leaves out given-up keys that fail again.
-func (r *reading) reports(keys []knownKey, state string) []keyReport {
-	for i := range keys {
-		r.ask(&keys[i])
-	}
-	keys = slices.DeleteFunc(keys, func(k knownKey) bool { return state == stateGivenUp && k.set() != state })
-	return mapped(keys, r.report)
 }

@@ -13,40 +13,18 @@ import (
 // pageLen is the number of queues on a page.
 const pageLen = 50
 
-// listPage is what the list page shows.
+// listPage lists queues.
 type listPage struct {
-	Time       time.Time `json:"time"`
-	Registered int       `json:"registered"`
-	Matching   int       `json:"matching"`
-	Queued     int       `json:"queued"`
-	InWork     int       `json:"in_work"`
-	OnHold     int       `json:"on_hold,omitempty"`
-	Waiting    int       `json:"waiting"`
-	Failing    int       `json:"failing"`
-	GivenUp    int       `json:"given_up"`
-	// Oldest is the oldest change of all these queues that no call has answered, or nil.
-	Oldest *unansweredReport `json:"oldest_unanswered,omitempty"`
-	// PausedGroups counts the groups of all queues that are paused.
-	PausedGroups int    `json:"paused_groups,omitempty"`
-	Search       string `json:"search"`
-	Sort         string `json:"sort"`
-	pager
-	SampleEvery seconds   `json:"sample_seconds"`
-	Queues      []listRow `json:"queues"`
-}
-
-func (r *listPage) Refresh() int     { return refreshSeconds }
-func (r *listPage) HrefJSON() string { return r.hrefOf("page", r.Page, "format", "json") }
-
-// hrefOf returns the address of the same list with more in its query.
-func (r *listPage) hrefOf(more ...any) string {
-	return href(append(more, "sort", r.Sort, "search", r.Search)...)
+	page
+	listReport
+	Rows  []listRow
+	Pager pager
 }
 
 // listRow is a queue on the list, with its charts.
 type listRow struct {
 	queueReport
-	Sparks []chart `json:"-"`
+	Sparks []chart
 }
 
 // order is a way to sort the queues: the one with the most first, and by name where that is equal.
@@ -80,7 +58,7 @@ var orders = []order{
 	by("failing", "most failing keys", (*reading).failing),
 	by("given_up", "most keys given up", (*reading).givenUp),
 	by("errors", "most errors per second", func(r *reading) float64 { return r.minute.Errors }),
-	{"name", "name", func(a, b *reading) int { return 0 }},
+	by("name", "name", func(*reading) int { return 0 }),
 }
 
 // longest is for how long a worker has had a key, or a key has been in the line. The line of a queue that is
@@ -109,48 +87,52 @@ func (r *reading) trouble() int {
 
 // listPage reads all queues, and reports those of the page that query asks for.
 func (h *Handler) listPage(query url.Values) *listPage {
-	sorted := slices.IndexFunc(orders, func(o order) bool { return o.Name == query.Get("sort") })
-	by := orders[max(0, sorted)]
-	r := &listPage{
-		Time:        h.clock.Now().UTC(),
-		Search:      cut(query.Get("search"), maxName),
-		Sort:        by.Name,
+	by := orders[max(0, slices.IndexFunc(orders, func(o order) bool { return o.Name == query.Get("sort") }))]
+	search, all := cut(query.Get("search"), maxName), h.readAll()
+	p := &listPage{listReport: listReport{
+		Time: h.clock.Now().UTC(), Registered: len(all), Search: search, Sort: by.Name,
 		SampleEvery: seconds(h.every),
-	}
-	all := h.readAll()
-	r.Registered = len(all)
-	wanted := strings.ToLower(r.Search)
-	all = slices.DeleteFunc(all, func(q *reading) bool {
-		return !strings.Contains(strings.ToLower(q.entry.name), wanted)
+	}}
+	all = slices.DeleteFunc(all, func(r *reading) bool {
+		return !strings.Contains(strings.ToLower(r.entry.name), strings.ToLower(search))
 	})
-	r.Matching = len(all)
-	counted := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
-	for _, q := range all {
-		if u := q.oldest(); u != nil && (r.Oldest == nil || u.Age > r.Oldest.Age) {
-			r.Oldest = u
-		}
-		r.Queued += q.stats.Queued
-		r.InWork += q.inWork()
-		r.OnHold += q.stats.OnHold
-		r.Waiting += q.stats.Waiting
-		if len(q.pools) == 0 || !counted[q.pools[0].pool] {
-			r.Failing += q.failing()
-			r.GivenUp += q.givenUp()
-		}
-		for _, p := range q.pools {
-			counted[p.pool] = true
-		}
-		r.PausedGroups += len(q.pausedGroups)
-	}
-	r.pager = newPager(query, len(all), pageLen, func(page int) string { return r.hrefOf("page", page) })
+	p.sum(all)
 	slices.SortFunc(all, func(a, b *reading) int {
 		byName := cmp.Compare(a.entry.name, b.entry.name)
 		return cmp.Or(by.compare(b, a), byName, cmp.Compare(a.entry.id, b.entry.id))
 	})
-	first := (r.Page - 1) * pageLen
-	all = all[first:min(first+pageLen, len(all))]
-	r.Queues = mapped(all, func(q *reading) listRow {
-		return listRow{q.queueReport(), q.sparks(q.timeline(h.every))}
+	p.Pager = newPager(query, len(all), pageLen, func(page int) string {
+		return href("sort", by.Name, "search", search, "page", page)
 	})
-	return r
+	p.listReport.Page, p.Pages = p.Pager.Page, p.Pager.Pages
+	first := (p.Pager.Page - 1) * pageLen
+	for _, r := range all[first:min(first+pageLen, len(all))] {
+		row := listRow{r.queueReport(), r.sparks(r.timeline(h.every))}
+		p.Rows, p.Queues = append(p.Rows, row), append(p.Queues, row.queueReport)
+	}
+	p.page = newPage(&p.listReport, "sort", by.Name, "search", search, "page", p.Pager.Page)
+	return p
+}
+
+// sum adds up the numbers of the queues.
+func (l *listReport) sum(queues []*reading) {
+	l.Matching, l.Queues = len(queues), []queueReport{}
+	counted := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
+	for _, r := range queues {
+		if u := r.oldest(); u != nil && (l.Oldest == nil || u.Age > l.Oldest.Age) {
+			l.Oldest = u
+		}
+		l.Queued += r.stats.Queued
+		l.InWork += r.inWork()
+		l.OnHold += r.stats.OnHold
+		l.Waiting += r.stats.Waiting
+		l.PausedGroups += len(r.pausedGroups)
+		if !r.hasPools() || !counted[r.pools[0].pool] {
+			l.Failing += r.failing()
+			l.GivenUp += r.givenUp()
+		}
+		for _, p := range r.pools {
+			counted[p.pool] = true
+		}
+	}
 }

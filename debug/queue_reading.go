@@ -14,12 +14,8 @@ import (
 const (
 	// patience is for how long a queue waits for its server.
 	patience = time.Second
-	// maxPatience is the deadline of a page, except for a search.
-	maxPatience = 5 * time.Second
 	// wedgedAfter is after how long calls of all workers are a reason to restart the program.
 	wedgedAfter = 10 * time.Minute
-	// busiestKeys is how many of the busiest keys a page shows.
-	busiestKeys = 5
 )
 
 // reading is what an entry's queue and pools report at one moment.

@@ -1,65 +1,22 @@
 package debug
 
 import (
-	"slices"
-	"time"
-
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// queueName is a queue on a page that has none of its numbers.
-type queueName struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-}
-
 // named returns how other pages name the queue.
 func (e *entry) named() queueName { return queueName{e.id, e.name} }
-
-// queueReport is what is shown of each queue.
-type queueReport struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-	// HasQueue reports that more is known than pools, and Timed that the queue reads the clock.
-	HasQueue, Timed bool
-	// Stats are the queue's, and Workers the sum of its pools.
-	workqueue.Stats
-	Workers worker.Stats
-	Pools   []worker.Stats
-	// InWork is Processing without keys on hold. GivenUp counts the given-up keys: the pools', or of a shared
-	// queue those of all processes.
-	InWork, GivenUp int
-	Minute          rates `json:"last_minute"`
-	// PausedFor is how long a pause still lasts, PausedAge how long it has, and PausedBy who asked for it.
-	PausedFor    *seconds `json:"paused_for_seconds,omitempty"`
-	PausedAge    *seconds `json:"paused_age_seconds,omitempty"`
-	PausedBy     string   `json:",omitempty"`
-	PausedGroups int      `json:"paused_groups,omitempty"`
-	// Oldest is the oldest change that no call has answered, or nil.
-	Oldest *unansweredReport `json:"oldest_unanswered,omitempty"`
-	// Outage reports that the queue does not reach its server, Missing that not all of its keys are known, and
-	// Error says why.
-	Outage, Missing bool
-	Error           string `json:",omitempty"`
-	// Wedged is why a restart of the program would help. Unworked: see reading.isUnworked.
-	Wedged   string `json:",omitempty"`
-	Unworked bool
-}
 
 // IsTimeless reports that the queue reads no clock.
 func (q queueReport) IsTimeless() bool { return q.HasQueue && !q.Timed }
 
-// unansweredReport is the oldest change of a queue that no call has answered: a key was added, and no call
-// has succeeded since.
-type unansweredReport struct {
-	Queue queueName `json:"queue"`
-	Age   seconds   `json:"age_seconds"`
-	// Key is nil if it is not known.
-	Key *string `json:"key,omitempty"`
-	// Href is the address of the key's page or, if it is not known, of the queue's.
-	Href string `json:"-"`
+// Href returns the address of the key's page or, if it is not known, of the queue's.
+func (u unansweredReport) Href() string {
+	if u.Key == nil {
+		return href("queue", u.Queue.ID)
+	}
+	return href("queue", u.Queue.ID, "key", *u.Key, "id", u.ID)
 }
 
 // oldest returns the oldest change that no call has answered, or nil.
@@ -68,10 +25,10 @@ func (r *reading) oldest() *unansweredReport {
 	if age == 0 {
 		return nil
 	}
-	u := &unansweredReport{Queue: r.entry.named(), Age: seconds(age), Href: href("queue", r.entry.id)}
+	u := &unansweredReport{Queue: r.entry.named(), Age: seconds(age)}
 	if k := r.unanswered; k != nil {
 		text := cut(keyText(k.Key), maxKey)
-		u.Key, u.Href = &text, href("queue", r.entry.id, "key", text, "id", keyID(k.Key))
+		u.Key, u.ID = &text, keyID(k.Key)
 	}
 	return u
 }
@@ -100,42 +57,4 @@ func (r *reading) queueReport() queueReport {
 		q.Error = r.missing.Error()
 	}
 	return q
-}
-
-// charts returns what is drawn on the queue's page, from all samples up to now.
-func (r *reading) charts(t timeline) []chart {
-	if !r.entry.hasQueue() {
-		return []chart{t.chart("Errors per second", 0, perSecondText, failed).withRates(r.minute.Errors)}
-	}
-	third, rate := delayed, r.minute.Retries // Only pools know errors.
-	if len(r.pools) > 0 {
-		third, rate = failed, r.minute.Errors
-	}
-	keys := []source{queued, inWork, waiting}
-	if slices.ContainsFunc(t.points, func(p point) bool { return p.OnHold > 0 }) {
-		keys = append(keys, onHold)
-	}
-	all := []chart{
-		t.chart("Keys", 2, countText, keys...),
-		t.chart("Per second", 0, perSecondText, adds, dones, third).withRates(r.minute.Adds, r.minute.Dones, rate),
-	}
-	if r.stats.Latency != nil {
-		times := t.chart("Times", 0, timeText, latency, work)
-		times.Note = "means"
-		all = append(all, times)
-	}
-	return all
-}
-
-// sparks returns what is drawn in the queue's row of the list, each number on its own scale. What came and
-// went between two samples is in no depth, but in the adds.
-func (r *reading) sparks(t timeline) []chart {
-	added := adds
-	added.class = "c"
-	return []chart{t.chart("Queued", 2, countText, queued), t.chart("Adds per second", 0, perSecondText, added)}
-}
-
-// timeline returns the queue's history up to now.
-func (r *reading) timeline(every time.Duration) timeline {
-	return r.entry.history.timeline(r.measure(), every)
 }

@@ -18,8 +18,6 @@ const (
 	searchTime = time.Minute
 	// searchLimit is how many keys of each state are read for an action on many. A queue returns no more.
 	searchLimit = 512
-	// fewKeys is how many keys a page may look at again and again.
-	fewKeys = 10_000
 	// minCut is how many bytes a text that cut has shortened has at least.
 	minCut = maxKey - utf8.UTFMax + 1
 )
@@ -123,18 +121,6 @@ func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_
 		err = refuse(http.StatusServiceUnavailable, "Others are going over all keys: try again in a minute.")
 		return ctx, cancel, err
 	}
-}
-
-// foundReport is what pages show of a search.
-type foundReport struct {
-	Search string      `json:"search"`
-	Exact  bool        `json:"exact"`
-	Keys   []keyReport `json:"keys"`
-	// More reports that there are more keys than those, and Incomplete that not all keys could be looked at.
-	More       bool `json:"more"`
-	Incomplete bool `json:"incomplete,omitempty"`
-	// Unanswered are the queues whose keys could not be looked at, if all were searched.
-	Unanswered []queueName `json:"unanswered,omitempty"`
 }
 
 func (s *search) report(r *reading) foundReport {

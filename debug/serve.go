@@ -20,14 +20,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
-		status, template, report := h.answer(r)
-		if wantsJSON(r) {
-			template = ""
+		status, template, model := h.answer(r)
+		if template == "" || wantsJSON(r) {
+			writeJSON(w, r, status, model.jsonReport())
+		} else {
+			writePage(w, r, status, template, model)
 		}
-		write(w, r, status, template, report)
 	case r.Method == http.MethodPost && h.audit != nil:
 		status, report := h.serveAction(w, r)
-		write(w, r, status, "", report)
+		writeJSON(w, r, status, report)
 	default:
 		w.Header().Set("Allow", allow)
 		text := "Only " + allow + "."
@@ -38,21 +39,24 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write answers with a report: as the page of that template, or as JSON without one.
-func write(w http.ResponseWriter, r *http.Request, status int, template string, report any) {
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, report any) {
 	var body bytes.Buffer
-	var err error
-	if template == "" {
-		w.Header().Set("Content-Type", "application/json")
-		err = json.NewEncoder(&body).Encode(report)
-	} else {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		err = pages[template].ExecuteTemplate(&body, "layout", report)
-	}
+	err := json.NewEncoder(&body).Encode(report)
+	write(w, r, status, "application/json", &body, err)
+}
+
+func writePage(w http.ResponseWriter, r *http.Request, status int, template string, model any) {
+	var body bytes.Buffer
+	err := pages[template].ExecuteTemplate(&body, "layout", model)
+	write(w, r, status, "text/html; charset=utf-8", &body, err)
+}
+
+func write(w http.ResponseWriter, r *http.Request, status int, contentType string, body *bytes.Buffer, err error) {
 	if err != nil {
 		http.Error(w, "The page cannot be made.", http.StatusInternalServerError)
 		return
 	}
+	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
@@ -77,17 +81,8 @@ func wantsJSON(r *http.Request) bool {
 	return rating["application/json"] > rating["text/html"]
 }
 
-// nothing is why there is nothing to show.
-type nothing struct {
-	Title string `json:"-"`
-	Error string `json:"error"`
-}
-
-func (nothing) Refresh() int     { return refreshSeconds }
-func (nothing) HrefJSON() string { return "" }
-
-// answer returns the report that r asks for, and the template of its page.
-func (h *Handler) answer(r *http.Request) (status int, template string, report any) {
+// answer returns the page that r asks for, and its template.
+func (h *Handler) answer(r *http.Request) (status int, template string, model interface{ jsonReport() any }) {
 	query, ctx := r.URL.Query(), r.Context()
 	if !query.Has("queue") {
 		if query.Has("key") {
@@ -99,13 +94,13 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 	switch {
 	case e == nil:
 		gone := fmt.Sprintf("No queue %s is registered, or none is any more.", cut(query.Get("queue"), maxName))
-		return http.StatusNotFound, "gone", nothing{"No such queue", gone}
+		return http.StatusNotFound, "gone", newGonePage("No such queue", gone)
 	case query.Has("count"):
 		status, report := h.countReport(ctx, e, query)
-		return status, "", report
+		return status, "", page{report: report}
 	case query.Has("state") && sectionOf(query.Get("state")) < 0:
 		states := "The states of keys are processing, on_hold, queued, waiting, failing and given_up."
-		return http.StatusBadRequest, "gone", nothing{"No such state", states}
+		return http.StatusBadRequest, "gone", newGonePage("No such state", states)
 	case query.Has("state"):
 		return http.StatusOK, "keys", h.keysPage(ctx, e, query)
 	case query.Has("key") && query.Has("id"):

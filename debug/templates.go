@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,9 +22,6 @@ var (
 	//go:embed page.js
 	pageJS string
 )
-
-// refreshSeconds is how often a page that is looked at asks for itself.
-const refreshSeconds = 5
 
 // pages has the template of each page. A page's file fills in the blocks of the layout.
 var pages = func() map[string]*template.Template {
@@ -106,31 +102,4 @@ var contentSecurityPolicy = strings.Join([]string{
 func hashSource(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-}
-
-// pager says which of its pages a list shows.
-type pager struct {
-	Page  int `json:"page"`
-	Pages int `json:"pages"`
-	// href returns the address of another page.
-	href func(page int) string
-}
-
-// newPager returns the pager of n items for the page that query asks for.
-func newPager(query url.Values, n, perPage int, href func(page int) string) pager {
-	p := pager{Pages: max(1, (n+perPage-1)/perPage), href: href}
-	p.Page, _ = strconv.Atoi(query.Get("page"))
-	p.Page = min(max(p.Page, 1), p.Pages)
-	return p
-}
-
-// Previous and Next return the addresses of the pages beside this one, or "".
-func (p pager) Previous() string { return p.neighbour(p.Page - 1) }
-func (p pager) Next() string     { return p.neighbour(p.Page + 1) }
-
-func (p pager) neighbour(page int) string {
-	if page < 1 || page > p.Pages || p.href == nil {
-		return ""
-	}
-	return p.href(page)
 }

@@ -13,14 +13,12 @@ import (
 
 // models has a function for each page that returns a model without anything in it.
 var models = map[string]func() any{
-	"list": func() any { return &listPage{} },
-	"queue": func() any {
-		return &queuePage{Queue: queueReport{}}
-	},
-	"keys": func() any { return &keysPage{Section: sections[0]} },
-	"key":  func() any { return &keyPage{} },
-	"find": func() any { return &findPage{} },
-	"gone": func() any { return &nothing{} },
+	"list":  func() any { return &listPage{} },
+	"queue": func() any { return &queuePage{} },
+	"keys":  func() any { return &keysPage{Section: sections[0]} },
+	"key":   func() any { return &keyPage{} },
+	"find":  func() any { return &findPage{} },
+	"gone":  func() any { return &gonePage{} },
 }
 
 // fill sets what can be set in v, and adds to fields a function for each field that empties it again.
@@ -36,12 +34,15 @@ func fill(v reflect.Value, path string, fields map[string]func()) {
 		}
 		for i := range v.NumField() {
 			f := v.Field(i)
-			if !f.CanSet() || f.Type() == reflect.TypeFor[*worker.Stats]() && strings.Count(path, ".") > 2 {
+			isParts := v.Type().Field(i).Anonymous && f.Kind() == reflect.Struct
+			if !f.CanSet() && !isParts || f.Type() == reflect.TypeFor[*worker.Stats]() && strings.Count(path, ".") > 2 {
 				continue
 			}
 			name := path + "." + v.Type().Field(i).Name
 			fill(f, name, fields)
-			fields[name] = func() { f.SetZero() }
+			if f.CanSet() {
+				fields[name] = func() { f.SetZero() }
+			}
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))

@@ -12,14 +12,6 @@ import (
 	"unicode/utf8"
 )
 
-// seconds is a duration, which is a number of seconds in JSON.
-type seconds time.Duration
-
-// MarshalJSON returns the number of seconds.
-func (s seconds) MarshalJSON() ([]byte, error) {
-	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
-}
-
 // level is the class of a time: how much it deserves attention.
 func level(d time.Duration) string {
 	switch {

@@ -6,16 +6,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// recentReport is how long keys were in the line, in work and on hold in the last minutes, and how long their
-// changes took.
-type recentReport struct {
-	Covers  seconds      `json:"covers_seconds"`
-	Latency *timesReport `json:"latency,omitempty"`
-	Work    *timesReport `json:"work,omitempty"`
-	Hold    *timesReport `json:"hold,omitempty"`
-	Change  *timesReport `json:"changes,omitempty"`
-}
-
 // timesRow is a row of the table of times.
 type timesRow struct {
 	Name string
@@ -25,24 +15,14 @@ type timesRow struct {
 // Rows returns the times that are known.
 func (r recentReport) Rows() (rows []timesRow) {
 	for _, row := range []timesRow{
-		{"In the line", r.Latency}, {"In work", r.Work}, {"On hold", r.Hold}, {"A change", r.Change},
+		{"In the line", r.Latency}, {"In work", r.Work}, {"On hold", r.Hold},
+		{"Until a retry", r.Delays}, {"A change", r.Change},
 	} {
 		if row.timesReport != nil {
 			rows = append(rows, row)
 		}
 	}
 	return rows
-}
-
-// timesReport sums up a histogram.
-type timesReport struct {
-	Count uint64  `json:"count"`
-	Mean  float64 `json:"mean_seconds"`
-	// Half, Ninety and Most are nil if they are above Last, the greatest bound in seconds.
-	Half   *float64 `json:"p50_at_most_seconds,omitempty"`
-	Ninety *float64 `json:"p90_at_most_seconds,omitempty"`
-	Most   *float64 `json:"p99_at_most_seconds,omitempty"`
-	Last   float64  `json:"-"`
 }
 
 func newTimesReport(h *workqueue.Histogram) *timesReport {

@@ -1,0 +1,147 @@
+package debug
+
+import (
+	"html/template"
+	"slices"
+)
+
+// section is a list of the keys of one state.
+type section struct {
+	// Kind is its name in the address of the page. Hint says what the keys are, and Empty what it means that
+	// there are none.
+	Kind, State, Title, Hint, Empty string
+
+	Keys []keyRow
+	// Total is the number of keys in that state, or -1 if it is not known, and HrefAll the address of all, or
+	// empty if they are all there.
+	Total   int
+	HrefAll string
+	// Prioritized reports that some of them have a priority other than 0, and Attempts that it is known how
+	// often each of them was handled.
+	Prioritized, Attempts bool
+	QueueID               string
+	// Actions are what can be done with each key, and ForAll what with all of them. Set is then the value of the
+	// field of, and Errors that of the field error.
+	Actions, ForAll actionSet
+	Set, Errors     string
+
+	of      func(*detailReport) *[]keyReport
+	total   func(queueReport) int
+	actions []string
+}
+
+// sections are the lists of keys of a queue's page.
+var sections = []section{
+	{
+		Kind: "running", State: stateProcessing, Title: "Running",
+		Hint: "held by workers, longest first", Empty: "No worker holds a key.",
+		of:      func(d *detailReport) *[]keyReport { return &d.Running },
+		total:   func(q queueReport) int { return max(q.InWork, q.Workers.Busy) },
+		actions: []string{"cancel"},
+	},
+	{
+		Kind: "on_hold", State: stateOnHold, Title: "On hold",
+		Hint:    "wait to be released, or for their limit; the longest first",
+		of:      func(d *detailReport) *[]keyReport { return &d.OnHold },
+		total:   func(q queueReport) int { return q.OnHold },
+		actions: []string{"release"},
+	},
+	{
+		Kind: "queued", State: stateQueued, Title: "Head of the line",
+		Hint: "wait for a worker, next first", Empty: "No key waits for a worker.",
+		of:      func(d *detailReport) *[]keyReport { return &d.Queued },
+		total:   func(q queueReport) int { return q.Queued },
+		actions: []string{"remove"},
+	},
+	{
+		Kind: "waiting", State: stateWaiting, Title: "Waiting",
+		Hint: "wait for their time, next due first", Empty: "No key waits for its time.",
+		of:      func(d *detailReport) *[]keyReport { return &d.Waiting },
+		total:   func(q queueReport) int { return q.Waiting },
+		actions: []string{"retry", "remove"},
+	},
+	{
+		Kind: "failing", State: stateFailing, Title: "Failing",
+		Hint: "the most failures first", Empty: "No key is failing.",
+		of: func(d *detailReport) *[]keyReport { return &d.Failing },
+		total: func(q queueReport) int {
+			if len(q.Pools) == 0 && q.Failing == 0 {
+				return -1 // The limiter may count others.
+			}
+			return q.Failing
+		},
+		actions: []string{"retry", "remove"},
+	},
+	{
+		Kind: "given-up", State: stateGivenUp, Title: "Given up",
+		Hint: "are not retried by themselves, the latest first", Empty: "No key is given up.",
+		of:      func(d *detailReport) *[]keyReport { return &d.GivenUp },
+		total:   func(q queueReport) int { return q.GivenUp },
+		actions: []string{"retry", "forget"},
+	},
+}
+
+// sectionOf returns the index in sections of the keys of that state, or -1.
+func sectionOf(state string) int {
+	return slices.IndexFunc(sections, func(s section) bool { return s.State == state })
+}
+
+// newSection returns s with the first keys of q.
+func newSection(s section, q queueReport, keys []keyReport, can actionSet) section {
+	s.QueueID, s.Actions = q.ID, can.only(s.actions...)
+	s.Keys = rowsOf(q.ID, keys, s.Actions)
+	s.Prioritized = slices.ContainsFunc(keys, func(k keyReport) bool { return k.Priority != 0 })
+	if s.Total = s.total(q); s.Total >= 0 {
+		s.Total = max(s.Total, len(keys))
+	}
+	if s.Total > len(keys) || s.Total < 0 && len(keys) >= someKeys {
+		s.HrefAll = href("queue", q.ID, "state", s.State)
+	}
+	if isSet(s.State) {
+		s.Set = s.State
+	}
+	if s.Set != "" && len(keys) > 0 {
+		s.ForAll = can.only("retry", "forget")
+	}
+	switch n := q.Workers.GivenUpUnlisted; {
+	case s.Kind == "running" && len(q.Pools) > 0:
+		s.Attempts = true
+	case s.Kind == "running" && !q.Timed:
+		s.Hint = "held by workers, in no order"
+	case s.Kind == "given-up" && n > 0:
+		s.Hint = number(n) + " earlier ones are not remembered any more; these " + s.Hint
+		s.Empty += " " + number(n) + " earlier ones are not remembered any more."
+	}
+	if q.Missing {
+		s.Empty = "Not known."
+	}
+	return s
+}
+
+// inFull makes s a list of total keys that were looked for, those whose errors contain a text unless it is
+// empty. If isPartial, there may be more.
+func (s *section) inFull(total int, errors string, isPartial bool) {
+	s.Total, s.Errors, s.HrefAll = total, errors, ""
+	if total > len(s.Keys) {
+		s.HrefAll = href("queue", s.QueueID, "state", s.State, "error", errors)
+	}
+	switch {
+	case errors == "" && isPartial:
+		s.Empty = "Not known."
+	case errors != "" && isPartial && s.Empty != "Not known.":
+		s.Empty = "No key that was looked at has such an error."
+	case errors != "" && s.Empty != "Not known.":
+		s.Empty = "No key has such an error."
+	}
+}
+
+// IsDue reports that the list says when its keys come, and not since when they are there.
+func (s section) IsDue() bool { return s.Kind == "waiting" || s.Kind == "failing" }
+
+// Label returns the attribute that labels a number on a narrow screen, where a row with buttons is a card.
+func (s section) Label(label string) template.HTMLAttr {
+	if len(s.Actions) == 0 {
+		return ""
+	}
+	return template.HTMLAttr(` data-label="` + label + `"`)
+}
