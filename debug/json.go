@@ -9,8 +9,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// This file has what the handler answers as JSON. Stable are actionAnswer, countReport, the id of a queue, and
-// the key and the id of a key. All else may change. A page shows one of these with more around it: see page.
+// This file has what the handler answers as JSON. Stable are actionAnswer, countReport, the id of a queue,
+// and the key and the id of a key. All else may change. Pages show it, with more around it: see page.
 
 // actionAnswer is the answer to a request for an action.
 type actionAnswer struct {
@@ -157,8 +157,8 @@ type detailReport struct {
 	Facts  []operate.Fact `json:"facts,omitempty"`
 }
 
-// recentReport is how long keys were in the line, in work and on hold in the last minutes, which delays failed
-// keys got, and how long changes took.
+// recentReport has the times of the last minutes: of keys in the line, in work and on hold, the delays that
+// failed keys got, and how long changes took.
 type recentReport struct {
 	Covers  seconds      `json:"covers_seconds"`
 	Latency *timesReport `json:"latency,omitempty"`
@@ -186,7 +186,7 @@ type matchingReport struct {
 }
 
 // errorGroup are keys whose last errors differ in nothing but names and numbers: Error has … there. Contains
-// is the longest part that they have in common, empty if that is too short: ?error= with it shows these keys.
+// is the longest part that they share, empty if that is too short: ?error= with it shows these keys.
 type errorGroup struct {
 	Error    string `json:"error"`
 	Failing  int    `json:"failing"`

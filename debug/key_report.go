@@ -17,8 +17,8 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 	return row
 }
 
-// reports returns what is known of keys in that state, after asking the queue about those of which it has said
-// nothing. It leaves out given-up keys that fail again.
+// reports returns what is known of keys in that state. It asks the queue about those of which it has said
+// nothing, and leaves out given-up keys that fail again.
 func (r *reading) reports(keys []knownKey, state string) []keyReport {
 	for i := range keys {
 		r.ask(&keys[i])

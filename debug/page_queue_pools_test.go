@@ -124,7 +124,23 @@ func TestBusiestKeys(t *testing.T) {
 			synctest.Wait()
 		}
 		wantBody(t, get(h, "?queue=q"), `<h2 id="busiest">Busiest keys</h2>`, "<code>loops</code>",
-			"its own status", `data-label="Calls">30<`, `data-label="Of all">13%<`, "Head of the line</h2>")
+			"its own status", `data-label="Calls">30<`, `data-label="Of all">13%<`, "Running</h2>", "Head of the line</h2>")
+	})
+}
+
+// The delays that failed keys get have a row in the table of times, above the lists.
+func TestTimesUntilRetries(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		failAll(t, h, func(string) error { return worker.RetryAfter(errors.New("broken"), 2*time.Minute) }, "a")
+		wantBody(t, get(h, "?queue=q"), "Times</h2>", "Until a retry</th>", `data-label="Mean">2m<`, "Failing</h2>")
+		r := getJSON[struct {
+			Recent struct {
+				Delays struct{ Count int } `json:"retry_delays"`
+			}
+		}](t, h, "?queue=q")
+		if r.Recent.Delays.Count != 1 {
+			t.Errorf("%+v", r)
+		}
 	})
 }
 
