@@ -46,37 +46,42 @@ const maxPriority = 1_000_000
 // priority. Priorities beyond a million count as a million. It does not block. After shutdown it does
 // nothing, as Add.
 func (q *Queue[T]) AddWithPriority(item T, priority int, delay time.Duration) {
-	q.put(item, func(s *shard[T], encoded string) opSeq {
-		o := s.newAddPriorityLocked(encoded, priority, delay)
-		if q.leasedLocked(item) {
+	q.put(item, q.later(item, priority, delay))
+}
+
+// later returns the putter of an add with a priority after a delay, or at once unless that is positive.
+func (q *Queue[T]) later(item T, priority int, delay time.Duration) putter[T] {
+	return func(s *shard[T], encoded string) opSeq {
+		isLeased := q.leasedLocked(item)
+		if priority == 0 && delay <= 0 && !isLeased {
+			return s.addLocked(encoded)
+		}
+		o := s.newAddLaterLocked(encoded, priority, delay)
+		if isLeased {
 			return s.putLocked(o.byHolder(noFence))
 		}
 		return s.mergeLocked(o)
-	})
+	}
 }
 
-// newAddPriorityLocked returns the operation of AddWithPriority, and prepares the shard for it.
-func (s *shard[T]) newAddPriorityLocked(encoded string, priority int, delay time.Duration) *op {
+// newAddLaterLocked returns the operation of later, and prepares the shard for it. It merges.
+func (s *shard[T]) newAddLaterLocked(encoded string, priority int, delay time.Duration) *op {
+	o := &op{
+		code: codeAddPriority, text: encoded, merges: true,
+		priority: max(-maxPriority, min(priority, maxPriority)), micros: ceilMicros(delay),
+	}
 	if delay > 0 {
+		o.code = codeAddAfter
 		s.q.mu.totals.stats.Retries++
 	} else {
 		s.closeAddedLocked(encoded)
 		s.setEmptyLocked(false)
 	}
-	return newAddAfter(encoded, max(-maxPriority, min(priority, maxPriority)), ceilMicros(delay))
+	return o
 }
 
-// newAddAfter returns an add with a priority after a delay, or at once if that is zero. It merges.
-func newAddAfter(encoded string, priority int, micros uint64) *op {
-	c := codeAddPriority
-	if micros > 0 {
-		c = codeAddAfter
-	}
-	return &op{code: c, text: encoded, merges: true, priority: priority, micros: micros}
-}
-
-// mergeLocked puts an add of newAddAfter into the buffer, or merges it into one of the same key. It returns
-// the opSeq.
+// mergeLocked puts an add of newAddLaterLocked into the buffer, or merges it into one of the same key. It
+// returns the opSeq.
 func (s *shard[T]) mergeLocked(o *op) opSeq {
 	merged, isNew := s.buffer.merge(o.code, o.text)
 	if isNew {
@@ -128,22 +133,14 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) opSeq 
 	return o.seq
 }
 
-// delayed returns the putter of an add with a delay.
+// delayed returns the putter of AddAfter, which counts as a retry even without a delay.
 func (q *Queue[T]) delayed(item T, delay time.Duration) putter[T] {
+	put := q.later(item, 0, delay)
 	return func(s *shard[T], encoded string) opSeq {
-		q.mu.totals.stats.Retries++
-		isLeased := q.leasedLocked(item)
-		if delay <= 0 && !isLeased {
-			return s.addLocked(encoded)
-		}
 		if delay <= 0 {
-			s.closeAddedLocked(encoded)
+			q.mu.totals.stats.Retries++
 		}
-		o := newAddAfter(encoded, 0, ceilMicros(delay))
-		if isLeased {
-			return s.putLocked(o.byHolder(noFence))
-		}
-		return s.mergeLocked(o)
+		return put(s, encoded)
 	}
 }
 

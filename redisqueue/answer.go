@@ -2,11 +2,8 @@ package redisqueue
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/leasing"
 )
 
@@ -25,7 +22,7 @@ func (q *Queue[T]) Succeed(item T) { q.forgetAs(codeSucceed, item) }
 func (q *Queue[T]) Requeue(item T, priority int, after time.Duration) {
 	encoded, s := q.locate(item)
 	_ = q.answer(item, encoded, s, func(s *shard[T], encoded string) *op {
-		return s.newAddPriorityLocked(encoded, priority, after)
+		return s.newAddLaterLocked(encoded, priority, after)
 	})
 }
 
@@ -80,75 +77,4 @@ func (q *Queue[T]) hasLost(item T) bool {
 func (q *Queue[T]) leasedLocked(item T) bool {
 	h := q.mu.held[item]
 	return h != nil && !h.lost
-}
-
-// Settle waits until the server has everything that this replica was asked to do before the call. After
-// shutdown, while no worker holds a key, it waits until the replica has ended, so that the client can be
-// closed. If ctx ends first, it returns ctx.Err() joined with the server's failure, and the keys whose Done
-// the server may not have: unless it gets them after all, these are handed out again when the lease has
-// ended. It returns [ErrNotSent] if operations were dropped.
-func (q *Queue[T]) Settle(ctx context.Context) (unsettled []T, err error) {
-	// Twice after shutdown: a hand-out that was under way then goes back when its batch is answered.
-	for range 2 {
-		q.mu.Lock()
-		isEnding := q.mu.ending.stopping
-		ends := isEnding && len(q.mu.held) == 0
-		q.mu.Unlock()
-		if ends {
-			err = q.awaitEnd(ctx)
-			break
-		}
-		err = q.confirmAll(ctx, func(s *shard[T]) *confirmation {
-			return s.registerLocked(&confirmation{target: s.buffer.newest})
-		})
-		if err != nil || !isEnding {
-			break
-		}
-	}
-	if err == nil {
-		return nil, nil
-	}
-	if errors.Is(err, workqueue.ErrShutDown) {
-		err = ErrNotSent
-	}
-	return q.unsettled(), err
-}
-
-// awaitEnd waits until this replica, which is ending, has ended.
-func (q *Queue[T]) awaitEnd(ctx context.Context) error {
-	select {
-	case <-q.ended:
-	case <-ctx.Done():
-		return errors.Join(ctx.Err(), q.Info().Outage)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.mu.ending.dropped {
-		return ErrNotSent
-	}
-	return nil
-}
-
-// unsettled returns the keys whose Done was not sent, or not answered.
-func (q *Queue[T]) unsettled() (keys []T) {
-	var encoded []string
-	q.mu.Lock()
-	for _, s := range q.shards {
-		ops := s.buffer.others
-		if s.underWay != nil {
-			ops = slices.Concat(s.underWay.ops, ops)
-		}
-		for _, o := range ops {
-			if o.code == codeDone || o.code == codeHandBack {
-				encoded = append(encoded, o.text[1+len(o.fence):])
-			}
-		}
-	}
-	q.mu.Unlock()
-	for _, text := range encoded {
-		if key, err := q.decode(text); err == nil {
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }

@@ -305,7 +305,7 @@ func TestStaleFence(t *testing.T) {
 	fail.onResult = func(a opResult, _ error) { result <- a }
 	for _, o := range []*op{
 		newOp(codeForget, "x"), newOp(codeSucceed, "x"), fail, newOp(codeAddAfter, "0000000000000000x"),
-		shard.newAddPriorityLocked("x", 5, 0), shard.newAddPriorityLocked("x", 5, time.Millisecond),
+		shard.newAddLaterLocked("x", 5, 0), shard.newAddLaterLocked("x", 5, time.Millisecond),
 	} {
 		shard.putLocked(o.byHolder(stale))
 	}

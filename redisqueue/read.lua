@@ -10,25 +10,28 @@
 --
 -- from is 0 at first, and then the `next` of the last reply.
 --
--- The reply to counts is a list of names and values. All others are lists of such lists: first `next` and the
--- offset, then one for each key.
+-- The reply to counts is text, as batch.lua replies to an empty batch. All others are lists of lists of names
+-- and values: first `next` and the offset, then one for each key.
 local LISTS = {
 	processing = HELD, queued = LINE, waiting = DELAYS, failing = FAILURES, givenup = GIVEN_UP, states = STATES,
 }
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 if what == 'counts' then
-	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'limited')
+	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'limited', 'offset', 'time', 'pausedBy')
 	local time, head = call('TIME'), call('ZRANGE', LINE, 0, 0)[1]
-	local now = math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)
-	return {
-		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD),
-		'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
-		'givenUp', call('ZCARD', GIVEN_UP), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3],
-		'offset', meta[4], 'pausedBy', meta[6], 'limited', now < (tonumber(meta[7]) or 0) and 1 or 0,
-		'head', head and call('HGET', STATES, head) or false,
-		'now', whole(now),
-	}
+	local now = math.max(time[1] * 1000000 + time[2] + (meta[5] or 0), meta[6] or 0)
+	local pauseLeft, by = math.max(0, (meta[3] or 0) - now), meta[7] or ''
+	local state = head and call('HGET', STATES, head) or ''
+	if state ~= '' and not makesSense(state) then
+		return redis.error_reply('ERR another program has written the state of ' .. head)
+	end
+	local function count(set) return math.max(0, call('ZCARD', set) - 1) end -- without the filler
+	return { format('OK %.0f %d %d %s %d ', now, call('ZCARD', LINE), count(HELD), meta[1] or '0', count(DELAYS)) ..
+		format('0 0 -1 %.0f ', meta[3] == whole(FOREVER) and -1 or pauseLeft) ..
+		format('%d %d %d ', now < (meta[4] or 0) + 0 and 1 or 0, count(FAILURES), call('ZCARD', GIVEN_UP)) ..
+		format('%s %s 0 ', meta[2] or '0', isQueued(state) and state or '0') ..
+		(pauseLeft > 0 and format('p%d %s', #by, by) or '') }
 end
 
 local members, nextFrom = {}, '' -- nextFrom is empty at the end of the list.

@@ -13,13 +13,6 @@ local changed = 0 -- how often an add queued a key, or was its first since the h
 local unmatched = 0 -- how many Dones came too late
 local results = {} -- what follows the numbers in the reply
 
--- makesSense reports whether the queue itself has written a state.
-local FORMS = { [16] = '^%d+$', [28] = '^[pP]...........%d+$', [44] = '^[deDE]...........%d+$' } -- by length
-local function makesSense(state)
-	local form = FORMS[#state]
-	return form and find(state, form)
-end
-
 local function setState(key, state)
 	states[key] = state
 	touched[key] = true

@@ -1,7 +1,6 @@
 package redisqueue
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -138,6 +137,31 @@ func (q *Queue[T]) Facts() []operate.Fact {
 	return facts
 }
 
+// Stats returns the numbers of the queue at once. Queued, Blocked, Processing, Again, Waiting, Paused,
+// PausedUntil and OldestQueued are of the whole queue, and so are those of Shared that say so: they are from
+// the server's last reply, and Shared has its time. All others are of this replica, and new. From a call of
+// Stats on the queue asks the server every second in the background, until nobody has called it for a minute,
+// and until shutdown. [Admin.Counts] asks, and waits. The cost of Stats grows with the keys that this
+// replica's workers hold.
+func (q *Queue[T]) Stats() workqueue.Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.noteQuestionLocked()
+	return q.statsLocked(time.Now())
+}
+
+// Len returns the number of keys that are queued, on all replicas, as Stats has it.
+func (q *Queue[T]) Len() int { return q.Stats().Queued }
+
+// latestStats is Stats for a provider of metrics: a replica that has ended sees no keys any more.
+func (q *Queue[T]) latestStats() workqueue.Stats {
+	st := q.Stats()
+	if q.isOver() {
+		st.Queued, st.Processing, st.Again, st.Waiting, st.Failing = 0, 0, 0, 0, 0
+	}
+	return st
+}
+
 func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	t := &q.mu.totals
 	st := t.stats
@@ -172,90 +196,4 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		PausedBy: i.PausedBy, PausedSince: i.PausedSince, AsOf: q.asOfLocked(),
 	}
 	return st
-}
-
-// Counts are the numbers of a whole queue, as the server has them at one moment. With several shards each has
-// its own moment.
-type Counts struct {
-	// Queued, Processing, Again, Waiting, Paused and OldestQueued are those of [workqueue.Stats].
-	Queued, Processing, Again, Waiting int
-	OldestQueued                       time.Duration
-	// Failing is the number of keys with failures that are counted, GivenUp that of keys that are not tried
-	// any more. Repaired counts the entries on the server that did not fit together, and were repaired or
-	// skipped.
-	Failing, GivenUp, Repaired int
-	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero.
-	// PausedBy is the [Config].Replica that has paused the queue, and PausedSince when it did.
-	Paused                   bool
-	PausedUntil, PausedSince time.Time
-	PausedBy                 string
-	// Limited reports that keys are queued which the StartLimit holds back.
-	Limited bool
-}
-
-// Counts asks the server for the numbers of the queue, and returns none beside an error. It reads alone.
-func (a *Admin) Counts(ctx context.Context) (sum Counts, err error) {
-	for _, s := range a.queue.shards {
-		c, err := s.readCounts(ctx)
-		if err != nil {
-			return Counts{}, err
-		}
-		sum.add(c)
-	}
-	return sum, nil
-}
-
-// forever is FOREVER of batch.lua.
-const forever = 1 << 53
-
-// add adds the numbers of another shard.
-func (c *Counts) add(other Counts) {
-	c.Queued += other.Queued
-	c.Processing += other.Processing
-	c.Again += other.Again
-	c.Waiting += other.Waiting
-	c.Failing += other.Failing
-	c.GivenUp += other.GivenUp
-	c.Repaired += other.Repaired
-	hasNoEnd := other.PausedUntil.IsZero()
-	endsLater := !c.PausedUntil.IsZero() && (hasNoEnd || other.PausedUntil.After(c.PausedUntil))
-	if other.Paused && (!c.Paused || endsLater) {
-		c.Paused, c.PausedUntil = true, other.PausedUntil
-		c.PausedSince, c.PausedBy = other.PausedSince, other.PausedBy
-	}
-	c.Limited = c.Limited || other.Limited
-	if other.Queued > 0 { // Otherwise its oldest key has been handed out since that was read.
-		c.OldestQueued = max(c.OldestQueued, other.OldestQueued)
-	}
-}
-
-func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
-	reply, err := s.runRead(ctx, "counts")
-	if err != nil {
-		return c, err
-	}
-	var p rowParser
-	f := p.fields(reply)
-	// Each of these has a filler, once there was a batch.
-	withoutFiller := func(name string) int { return max(0, p.number(f[name])-1) }
-	c.Processing, c.Waiting = withoutFiller("held"), withoutFiller("delays")
-	c.Failing = withoutFiller("failures")
-	c.Queued, c.Limited = p.number(f["queued"]), p.number(f["limited"]) > 0
-	c.GivenUp = p.number(f["givenUp"])
-	c.Again, c.Repaired = p.number(f["dirty"]), p.number(f["repaired"])
-	now, until := p.number(f["now"]), p.number(f["pausedUntil"])
-	p.offset = int64(p.number(f["offset"]))
-	if until > now {
-		at, by := parsePausedBy(f["pausedBy"])
-		c.Paused, c.PausedBy, c.PausedSince = true, by, p.at(at)
-		if int64(until) < forever {
-			c.PausedUntil = p.at(int64(until))
-		}
-	}
-	var head KeyInfo[T]
-	parseState(&head, f["head"], &p)
-	if c.Queued > 0 && head.State == workqueue.KeyQueued {
-		c.OldestQueued = max(0, p.at(int64(now)).Sub(head.Since))
-	}
-	return c, p.err
 }
