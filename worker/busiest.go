@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,8 +43,10 @@ func busiestKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Bu
 	total, counts := float64(t.mu.busiest.Total(now)), t.mu.busiest.Sum(now)
 	t.mu.Unlock()
 	keys := []BusyKey[K]{}
-	for key, c := range counts {
-		if c.N > 1 {
+	sorted := slices.Collect(maps.Keys(counts))
+	sortByText(sorted) // Keys with equally many calls stay in their places from one Snapshot to the next.
+	for _, key := range sorted {
+		if c := counts[key]; c.N > 1 {
 			busy := BusyKey[K]{Key: show(key), Calls: c.N, Share: float64(c.N) / total}
 			if c.Note != nil {
 				busy.Causes = *c.Note
@@ -51,6 +54,6 @@ func busiestKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Bu
 			keys = append(keys, busy)
 		}
 	}
-	slices.SortFunc(keys, func(a, b BusyKey[K]) int { return cmp.Compare(b.Calls, a.Calls) })
+	slices.SortStableFunc(keys, func(a, b BusyKey[K]) int { return cmp.Compare(b.Calls, a.Calls) })
 	return keys[:max(0, min(limit, sketch.MaxKeys, len(keys)))]
 }

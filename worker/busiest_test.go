@@ -71,3 +71,26 @@ func TestBusiestDelaysAndHolds(t *testing.T) {
 		}
 	})
 }
+
+// Keys with equally many calls stay in their places.
+func TestBusiestOrder(t *testing.T) {
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
+	tracker := NewTracker(q, Options[int]{})
+	for range 2 {
+		for key := range 9 {
+			q.Add(key)
+			got, _ := q.Get()
+			c := tracker.Begin(t.Context(), got)
+			c.End(nil)
+			c.Done(func() { q.Done(got) })
+		}
+	}
+	for range 20 {
+		for i, k := range tracker.Snapshot(9).Busiest {
+			if k.Key != i {
+				t.Fatalf("%d is in place %d", k.Key, i)
+			}
+		}
+	}
+	q.ShutDown()
+}

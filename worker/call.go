@@ -55,7 +55,8 @@ type Tracked[T comparable] struct {
 	stuck, canceled bool      // see RunningKey
 	stack           string    // of a stuck call
 	adds            addWatch
-	hold            *hold[T] // nil unless the handler has arranged one; after endCall it does not change
+	hold            *hold[T]      // nil unless the handler has arranged one; after endCall it does not change
+	slowDown        time.Duration // of an interrupted key that comes at once too often: how long it is on hold
 }
 
 // newCall makes a call of what the queue has handed out, with its contexts.
@@ -222,6 +223,9 @@ func (p *Pool[T]) addAgain(c *Tracked[T]) {
 		priority = *c.result.Priority
 	}
 	p.addAfter(c.result.Key, priority, c.result.After)
+	if c.result.AtOnce > maxAtOnce && p.tracker.answers == nil {
+		p.noteRefused(c.result.Key) // It was to come at once, but is slowed down: a shutdown drops it.
+	}
 }
 
 // addAfter adds a key of this pool. After the shutdown the queue refuses it: see refused.
@@ -235,9 +239,11 @@ func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 		p.queue.AddAfter(key, after)
 	}
 	if after <= 0 && p.queue.ShuttingDown() {
-		p.locked(func() { p.mu.refused[key] = struct{}{} })
+		p.noteRefused(key)
 	}
 }
+
+func (p *Pool[T]) noteRefused(key T) { p.locked(func() { p.mu.refused[key] = struct{}{} }) }
 
 // handBack adds the key again as it came: with its causes, its priority, and the failures that it has. atOnce
 // is how many calls for it in a row wanted it again at once.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
@@ -31,7 +32,7 @@ type hold[T comparable] struct {
 
 	reason     string
 	limit      time.Duration
-	slow       bool // not arranged by the handler: the key is slowed down, see recordOutcome
+	slow       bool // not arranged by the handler: the key is slowed down, see slowDownLocked
 	unreleased int  // how many releases have not been called
 	phase      holdPhase
 	slot       keytable.Slot // in the table of holds
@@ -57,7 +58,10 @@ type holds[T comparable] struct {
 	table  keytable.Table[T, *hold[T]]
 	limits slotheap.Heap // when each hold comes to its limit, on the loop's clock; Never once it has ended
 	total  int           // how many there are; table may lack one whose key is on hold again
-	none   bool          // by EndHolds: no key is put on hold any more
+	slow   int           // how many of these the handler has not arranged
+	closed bool          // by EndHolds: no key is put on hold any more
+	// unchecked reports that a hold has begun since endVainHolds has looked at all.
+	unchecked bool
 }
 
 // OnHoldKey is a key that is on hold.
@@ -100,7 +104,7 @@ func (c *Tracked[T]) arrangeHold(reason string, limit time.Duration) (release fu
 // doneOrHold calls callDone, at once or, if the key is put on hold, when the hold ends. callDone gets the
 // key, so a pool has the same function for all keys.
 func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
-	t, h := c.tracker, c.hold // After endCall no other goroutine sets it.
+	t, h := c.tracker, c.neededHold()
 	if h == nil {
 		callDone(c.result.Key)
 		return
@@ -120,6 +124,23 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	context.AfterFunc(leased, func() { h.end() }) // finish also ends leased, when this does nothing.
 }
 
+// neededHold returns the hold that the call needs at its end, or nil. A key whose lease is lost needs none.
+func (c *Tracked[T]) neededHold() *hold[T] {
+	t, r := c.tracker, &c.result
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case r.Next == NextLost:
+		return nil
+	case c.hold != nil && c.hold.unreleased > 0:
+		return c.hold
+	case c.slowDown > 0:
+		return &hold[T]{tracker: t, key: r.Key, limit: c.slowDown, slow: true, unreleased: 1,
+			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", r.AtOnce)}
+	}
+	return nil
+}
+
 // begin puts the key on hold. It returns false if nothing is left to wait for, or nobody comes any more.
 func (h *hold[T]) begin() bool {
 	t := h.tracker
@@ -127,7 +148,7 @@ func (h *hold[T]) begin() bool {
 	t.mu.Lock()
 	defer t.unlockAndTend()
 	hs := &t.mu.holds
-	if vain || hs.none || h.unreleased == 0 {
+	if vain || hs.closed || h.unreleased == 0 {
 		return false
 	}
 	s, e, _ := hs.table.FindOrInsert(keytable.HashOf(h.key), h.key)
@@ -137,8 +158,11 @@ func (h *hold[T]) begin() bool {
 	e.Value = h
 	h.slot, h.phase, h.since = s, holdBegun, now
 	hs.limits.Set(slotheap.Entry{Rank: int64(h.untilLocked()), Slot: s})
+	hs.unchecked = true
 	hs.total++
-	if !h.slow {
+	if h.slow {
+		hs.slow++
+	} else {
 		t.mu.counted.Holds++
 	}
 	return true
@@ -194,8 +218,12 @@ func (h *hold[T]) finish() {
 	now := t.loop.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.holdTimes.Observe(max(0, now-h.since))
 	hs := &t.mu.holds
+	if h.slow {
+		hs.slow--
+	} else {
+		t.mu.holdTimes.Observe(max(0, now-h.since))
+	}
 	if s, e := hs.table.Lookup(h.key); e != nil && e.Value == h {
 		slotheap.Drop(&hs.limits, &hs.table, s)
 	}
@@ -272,8 +300,16 @@ func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
 	})
 }
 
-// endVainHolds ends the holds of keys that no add will bring.
+// endVainHolds ends the holds of keys that no add will bring, after the queue was shut down. A hold that it
+// has left alone will not become vain, so it looks at each once.
 func (t *Tracker[T]) endVainHolds() {
+	t.mu.Lock()
+	unchecked := t.mu.holds.unchecked
+	t.mu.holds.unchecked = false
+	t.mu.Unlock()
+	if !unchecked {
+		return
+	}
 	for h := range t.eachHold() {
 		if h.isVain() {
 			h.end()
@@ -286,7 +322,7 @@ func keysOnHold[T, K comparable](t *Tracker[T], limit int, show func(T) K) []OnH
 	all := []OnHoldKey[K]{}
 	for h := range t.eachHold() {
 		t.mu.Lock()
-		if h.phase == holdBegun {
+		if h.phase == holdBegun && !h.slow {
 			all = append(all, newOnHoldKeyLocked(h, show(h.key)))
 		}
 		t.mu.Unlock()
@@ -315,10 +351,16 @@ func (t *Tracker[T]) holdOfLocked(key T) *hold[T] {
 	return nil
 }
 
+// isOnHoldLocked reports whether key is on hold because its handler has arranged that.
+func (t *Tracker[T]) isOnHoldLocked(key T) bool {
+	h := t.holdOfLocked(key)
+	return h != nil && !h.slow
+}
+
 // EndHolds ends all holds, and waits for their Dones. From now on no key is put on hold.
 func (t *Tracker[T]) EndHolds() {
 	t.mu.Lock()
-	t.mu.holds.none = true
+	t.mu.holds.closed = true
 	t.mu.Unlock()
 	for h := range t.eachHold() {
 		h.end()

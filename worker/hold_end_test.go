@@ -168,6 +168,29 @@ func TestHoldEndsWithLease(t *testing.T) {
 	})
 }
 
+// A key whose lease is lost is not put on hold: another process may have it.
+func TestHoldAfterTheLeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		var loseLease context.CancelCauseFunc
+		q := leasedQueue{leasing.UnimplementedLeaser[string]{}, newQueue(), &j,
+			func(cancel context.CancelCauseFunc) { loseLease = cancel }}
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			worker.CallOf(ctx).Hold("the world", time.Hour)
+			loseLease(errLeaseLost)
+			return nil
+		}, options{})
+		r := run(t, p)
+		q.Add("a")
+		synctest.Wait()
+		equal(t, "leases", j.take(), "add a", "lease a", "release a", "done a")
+		if st := p.Stats(); st.Holds != 0 || st.OnHold != 0 {
+			t.Errorf("%+v", st)
+		}
+		r.endCleanly()
+	})
+}
+
 // oneLease is a queue with one lease for all its keys, which counts what waits for its end.
 type oneLease struct {
 	leasedQueue

@@ -3,6 +3,8 @@ package worker_test
 import (
 	"context"
 	"runtime"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -251,4 +253,42 @@ func TestHoldOfAKeyThatComesNoMore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// countingSnapshots counts how often it is asked for a key.
+type countingSnapshots struct {
+	extended
+	n *atomic.Int64
+}
+
+func (q countingSnapshots) SnapshotKey(key string) (workqueue.KeySnapshot[string], bool) {
+	q.n.Add(1)
+	return q.extended.SnapshotKey(key)
+}
+
+// At the end each hold is looked at once, and not whenever another one ends.
+func TestManyHoldsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, workers = 500, 4
+		q := countingSnapshots{newQueue(), new(atomic.Int64)}
+		first := true
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if first {
+				n, _ := strconv.Atoi(key)
+				worker.CallOf(ctx).Hold("its turn", time.Hour+time.Duration(n)*time.Second)
+			}
+			return nil
+		}, options{Workers: workers}))
+		addNumbers(q, keys)
+		r.after(time.Second)
+		first = false
+		addNumbers(q, keys)
+		before := q.n.Load()
+		q.ShutDown()
+		r.after(2 * time.Hour)
+		if n := q.n.Load() - before; n > 2*keys {
+			t.Errorf("the queue was asked %d times for one of %d keys", n, keys)
+		}
+		r.returnedLeaving("nothing")
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -45,16 +46,17 @@ func TestCrashOnPanic(t *testing.T) {
 	const variable = "WORKER_TEST_CRASH"
 	if where := os.Getenv(variable); where != "" {
 		q := doneSays{newQueue()}
-		q.Add("a")
+		addAll(q, "a b c d")
 		o := options{CrashOnPanic: true}
 		if where == "hook" {
 			o.OnFinish = func(context.Context, outcome) { thePanickingFunction() }
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // If it does not crash.
 		defer cancel()
-		_ = worker.Run(ctx, q, func(context.Context, string) error {
-			switch where {
-			case "handler":
+		_ = worker.Run(ctx, q, func(_ context.Context, key string) error {
+			if key != "a" {
+				fmt.Println("no other worker should have got", key)
+			} else if where == "handler" {
 				thePanickingFunction()
 			}
 			return nil
@@ -74,9 +76,40 @@ func TestCrashOnPanic(t *testing.T) {
 					t.Errorf("no %q in\n%s", want, out)
 				}
 			}
-			if done := strings.Contains(string(out), "Done of a"); done {
-				t.Errorf("the key is Done: %v\n%s", done, out)
+			for _, bad := range []string{"Done of a", "no other worker"} {
+				if strings.Contains(string(out), bad) {
+					t.Errorf("%q in\n%s", bad, out)
+				}
 			}
+		})
+	}
+}
+
+// A hook that calls runtime.Goexit, as t.FailNow does, ends its goroutine alone: the key is Done, and another
+// goroutine handles those behind it.
+func TestGoexitInAHook(t *testing.T) {
+	exits := func(context.Context, outcome) { runtime.Goexit() }
+	for name, o := range map[string]options{"OnFinish": {OnFinish: exits}, "OnGiveUp": {OnGiveUp: exits}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				addAll(q, "a b held")
+				p := worker.New(q, func(ctx context.Context, key string) error {
+					if key == "held" {
+						worker.CallOf(ctx).Hold("the world", time.Second)
+					}
+					return worker.Terminal(errBroken)
+				}, o)
+				r := run(t, p)
+				if s := p.Stats(); s.GivenUp != 3 || s.Busy != 0 || s.Living != 1 || s.OnHold != 1 {
+					t.Errorf("%+v", s)
+				}
+				if n := held(q); n != 1 {
+					t.Errorf("%d keys are not Done, want the one on hold", n)
+				}
+				r.after(time.Minute)
+				r.endCleanly()
+				wantMatchedDones(t, q)
+			})
 		})
 	}
 }

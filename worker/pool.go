@@ -55,9 +55,11 @@ type Pool[T comparable] struct {
 		cancelStart context.CancelFunc // is called without mu: it may call methods of Run's context
 
 		fatal      error
-		notStarted []T            // keys that came too late to be started, for Left
-		refused    map[T]struct{} // keys that were to come at once after the shutdown; an earlier add may do it
-		left       Left[T]
+		notStarted []T // keys that came too late to be started, for Left
+		// refused has the keys that were to come at once, and that a shutdown keeps from it. An earlier add may
+		// bring them nevertheless.
+		refused map[T]struct{}
+		left    Left[T]
 	}
 }
 
@@ -192,9 +194,14 @@ func (p *Pool[T]) growLocked() {
 func (p *Pool[T]) work(w *worker[T]) {
 	left := false
 	defer func() {
-		if !left { // The handler has called runtime.Goexit.
-			go p.work(w)
+		if left {
+			return
 		}
+		if v := recover(); v != nil {
+			panic(v) // The program ends, so no other goroutine takes the worker's place.
+		}
+		p.finishAfterGoexit(w)
+		go p.work(w)
 	}()
 	goroutine := p.tracker.currentGoroutine()
 	p.locked(func() { w.goroutine = goroutine })
@@ -213,6 +220,15 @@ func (p *Pool[T]) work(w *worker[T]) {
 		case ctx.Err() == nil:
 			p.fail(fmt.Errorf("worker: Next of the queue: %w", err))
 		} // If ctx has ended, SetWorkers or the end of the pool has woken w, and nextGet decides.
+	}
+}
+
+// finishAfterGoexit ends the call in which a hook has called runtime.Goexit, so that its key is Done. (For a
+// handler that does that callHandler has taken all steps.)
+func (p *Pool[T]) finishAfterGoexit(w *worker[T]) {
+	if c := w.call; c != nil && c.isRunning() {
+		c.endCall()
+		c.doneOrHold(p.done)
 	}
 }
 

@@ -312,9 +312,9 @@ func (h *history) finished(_ context.Context, r outcome) {
 	case worker.NextInterrupted:
 		h.owe(r.Key, owedNow, false)
 	case worker.NextRequeue:
-		d := owedNow
-		if r.After > 0 {
-			d = owedLater
+		d := owedLater
+		if r.After <= 0 || r.AtOnce > 0 { // At once, also if the key is slowed down.
+			d = owedNow
 		}
 		h.owe(r.Key, d, false)
 	}

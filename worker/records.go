@@ -2,7 +2,6 @@ package worker
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -78,7 +77,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 		rec.changeSince = c.changeSince
 		rec.failing = r.Next == NextRetry || c.handOut.Failures.Count > 0
 	}
-	due := max(c.retryDelay, r.After, 0)
+	due := max(c.retryDelay, r.After, c.slowDown, 0)
 	if c.hold != nil {
 		due = max(due, c.hold.limit)
 	}
@@ -104,12 +103,10 @@ func (c *Tracked[T]) slowDownLocked() {
 		return
 	}
 	delay := min(firstDelay<<min(r.AtOnce-maxAtOnce-1, 20), lastDelay)
-	switch {
-	case r.Next == NextRequeue:
+	if r.Next == NextRequeue {
 		r.After = delay
-	case c.hold == nil:
-		c.hold = &hold[T]{tracker: c.tracker, key: r.Key, limit: delay, slow: true, unreleased: 1,
-			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", r.AtOnce)}
+	} else {
+		c.slowDown = delay
 	}
 }
 
@@ -201,7 +198,7 @@ func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration)
 	t.mu.Unlock()
 	table := &t.mu.records.table
 	add := func(all []UnansweredKey[T], s keytable.Slot) []UnansweredKey[T] {
-		if e := table.At(s); !e.Value.changeSince.IsZero() && t.holdOfLocked(e.Key) == nil {
+		if e := table.At(s); !e.Value.changeSince.IsZero() && !t.isOnHoldLocked(e.Key) {
 			all = append(all, UnansweredKey[T]{e.Key, e.Value.changeSince})
 		}
 		return all

@@ -211,6 +211,21 @@ func TestOldestUnansweredIsNotOnHold(t *testing.T) {
 	})
 }
 
+// A key that is slowed down waits for nothing: it counts.
+func TestOldestUnansweredIsSlowedDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := timedQueues["root"]()
+		q.Add("a")
+		p := worker.New(q, answers(worker.ErrAdded), options{})
+		r := run(t, p)
+		r.after(time.Minute)
+		if s := p.Stats(); s.OldestUnanswered != time.Minute {
+			t.Errorf("unanswered for %v after a minute", s.OldestUnanswered)
+		}
+		_ = r.end()
+	})
+}
+
 // A change ends without an answer when the pool forgets the key, or the key is removed from the queue.
 func TestForgottenChanges(t *testing.T) {
 	for name, end := range map[string]func(*priorityqueue.Queue[string], *worker.Pool[string]){

@@ -306,7 +306,8 @@ func (p *Pool[T]) Left() Left[T] {
 // leftUndone puts together what is left, each key once. Lists without an order are sorted by text.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed, notStarted, refused []T
-	if p.queue.ShuttingDown() && p.tracker.answers == nil { // Otherwise a server keeps them for other processes.
+	isShutDown := p.queue.ShuttingDown()
+	if isShutDown && p.tracker.answers == nil { // Otherwise a server keeps them for other processes.
 		for _, k := range p.queue.FailingKeys(math.MaxInt) {
 			if k.State == "" { // Others, or this pool's next call, have any other.
 				failed = append(failed, k.Key)
@@ -314,6 +315,9 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 		}
 	}
 	p.locked(func() { notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })
+	if !isShutDown {
+		refused = nil // They wait in the queue.
+	}
 	sortByText(failed) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)
 	seen := make(map[T]struct{}) // A key is in the first list that has it, in the order of the calls below.

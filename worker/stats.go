@@ -185,11 +185,11 @@ func (t *Tracker[T]) ownStats() Stats {
 		ended = q.Queued+q.Processing == 0
 	}
 	s := t.callStats(t.options.Clock.Now())
-	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0 && s.OnHold == 0
+	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, s.Ended && ended
 	return s
 }
 
-// callStats returns what the tracker knows at the time now.
+// callStats returns what the tracker knows at the time now. Ended reports that no call and no hold is left.
 func (t *Tracker[T]) callStats(now time.Time) Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -201,9 +201,10 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s.RetryDelays, s.HoldDurations = nonEmpty(&t.mu.retryDelays), nonEmpty(&t.mu.holdTimes)
 	s.BusiestShare = t.busiestShareLocked(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
-	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.total
+	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.total-t.mu.holds.slow
 	s.GivenUpKeys, s.GivenUpUnlisted = t.mu.givenUp.Len(), t.mu.givenUp.Left
 	s.Busy = len(t.mu.running)
+	s.Ended = s.Busy+t.mu.holds.total == 0
 	for _, c := range t.mu.running {
 		running := max(0, now.Sub(c.result.Started))
 		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
@@ -263,7 +264,7 @@ func (p *Pool[T]) readStats() Stats {
 	s.Living = len(p.mu.workers)
 	s.StartLimited = p.waitsForToken.Load()
 	s.Paused, s.PausedUntil = p.mu.pause.on, p.mu.pause.until
-	s.Ended = p.mu.phase == phaseReturned && s.Living == 0 && s.OnHold == 0
+	s.Ended = s.Ended && p.mu.phase == phaseReturned && s.Living == 0
 	if p.mu.phase < phaseReturned {
 		s.Wanted = p.mu.target
 	}

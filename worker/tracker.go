@@ -188,8 +188,9 @@ func (c *Tracked[T]) End(err error) Result[T] {
 	return c.result
 }
 
-// HasHold reports, after End, whether the handler has arranged a hold. See [Tracked.Done].
-func (c *Tracked[T]) HasHold() bool { return c.hold != nil }
+// HasHold reports, after End, whether Done may put the key on hold: the handler has arranged that, or the key
+// is slowed down.
+func (c *Tracked[T]) HasHold() bool { return c.hold != nil || c.slowDown > 0 }
 
 // Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
 // That is called once: at once or, if the key is put on hold, when the hold ends, on any goroutine.
