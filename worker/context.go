@@ -11,22 +11,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// What ends a handler's context before its call has ended is its [context.Cause]: one of these, the lease's
-// cause, or that of Run's context if Options.Drain is [Nothing].
+// The causes, see [context.Cause], with which a handler's context ends before its call. Others are the cause
+// of its lease and, if Options.Drain is [Nothing], of Run's context.
 var (
-	// ErrDrainTimeout is the cause when Options.DrainTimeout is over.
+	// ErrDrainTimeout: Options.DrainTimeout has passed.
 	ErrDrainTimeout = errors.New("worker: the handler did not finish within Options.DrainTimeout")
-	// ErrStopped is the cause after [Pool.Stop] of [Nothing].
+	// ErrStopped: [Pool.Stop] was called with [Nothing].
 	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
-	// ErrCanceled is the cause after [Pool.Cancel].
+	// ErrCanceled: [Pool.Cancel] was called.
 	ErrCanceled = errors.New("worker: Cancel was called for the key")
-	// ErrAdded is the cause for contexts of [Call.UntilAdded]. It is no failure: see [NextInterrupted].
+	// ErrAdded: a context of [Call.UntilAdded] ends because of an add. As an answer it is no failure.
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
 // Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, its
-// methods return zero values. They may be called from any goroutine. Over a queue on a server UntilAdded may
-// wait for that, up to a second, and so may LastAttempt after the lease was lost.
+// methods return zero values. They may be called from any goroutine. Over a queue on a server UntilAdded and
+// LastAttempt may wait up to a second for that.
 type Call struct {
 	ctx context.Context
 	anyCall
@@ -66,21 +66,19 @@ func (c Call) view() (v callView) {
 	return v
 }
 
-// Attempt returns the number of this attempt: 1, and one more for each failure in a row before this call.
+// Attempt returns 1, plus the number of failures in a row before this call.
 func (c Call) Attempt() int { return c.view().attempt }
 
 // AtOnce returns how many calls for the key in a row, before this one, wanted it again at once: they were
-// interrupted (see [NextInterrupted]) or have asked for that with [RequeueAfter], and no hold of a
-// millisecond or more followed. Over redisqueue interruptions by the end of a process count in the next one.
-// After the sixth in a row the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s.
+// interrupted or have returned RequeueAfter(0), and no hold of a millisecond or more followed. Over redisqueue
+// interruptions by the end of a process count in the next one. After the sixth the key is slowed down: it
+// comes 5 ms later, then 10 ms and so on up to 10 s.
 func (c Call) AtOnce() int { return c.view().atOnce }
 
-// FailingSince returns when the first of the failures in a row before this call happened: zero if the last
-// call has not failed.
+// FailingSince returns when the first of the failures in a row before this call happened, or zero.
 func (c Call) FailingSince() time.Time { return c.view().failingSince }
 
-// LastAttempt reports whether the key is given up if this call fails now: it has used up Options.MaxRetries
-// or RetryFor, the delay after the last failure has passed, and the pool has not ended its calls.
+// LastAttempt reports whether the key is given up if this call fails now.
 func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
 
 // Priority returns the key's priority when the call began, or false if the queue is no [operate.Operable].
@@ -89,8 +87,8 @@ func (c Call) Priority() (priority int, ok bool) {
 	return v.priority, v.hasPriority
 }
 
-// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and, until the call
-// ends, "key". Without a call it is [slog.Default].
+// Logger returns Options.Logger with the attributes "queue", the pool's name, and, until the call ends,
+// "key". Without a call it is [slog.Default].
 func (c Call) Logger() *slog.Logger {
 	if c.anyCall == nil {
 		return slog.Default()
@@ -98,7 +96,7 @@ func (c Call) Logger() *slog.Logger {
 	return c.logger()
 }
 
-// Causes returns why the key came, for display and traces. Many adds have none, and retries have none.
+// Causes returns why the key came, for display and traces. Retries and many adds have no cause.
 func (c Call) Causes() (causes workqueue.Causes) {
 	if c.anyCall != nil {
 		causes = c.causes()
@@ -106,16 +104,13 @@ func (c Call) Causes() (causes workqueue.Causes) {
 	return causes
 }
 
-// UntilAdded returns a context for the waits that are worth interrupting. It is made from the context that
-// CallOf got, and ends also when the key is added again or comes due, with the cause [ErrAdded], but not by
-// adds with a Quiet [workqueue.Cause]. It has ended already if that has happened since the hand-out.
+// UntilAdded returns a context, made from the one that CallOf got, for the waits that are worth interrupting.
+// It also ends, with the cause [ErrAdded], when the key is added again or comes due after the hand-out, but
+// not by adds with a Quiet [workqueue.Cause]. A handler that then returns ErrAdded or [context.Canceled] has
+// not failed: see [NextInterrupted].
 //
-// A handler that returns ErrAdded, or [context.Canceled] after such a context has ended, has been
-// interrupted, and has not failed: see [NextInterrupted].
-//
-// It may be called in a loop: with the same context, it returns the context of the last time, unless that has
-// ended. Each other one has a goroutine until it ends. Without a call UntilAdded returns the context that
-// CallOf got.
+// UntilAdded may be called in a loop: it returns the same context again, unless that has ended. The context
+// has a goroutine until it ends. Without a call it is the one that CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx
@@ -123,19 +118,17 @@ func (c Call) UntilAdded() context.Context {
 	return c.untilAdded(c.ctx)
 }
 
-// Hold makes the key wait after this call, with every answer of the handler, also if it fails or panics: the
-// key does not start again until release is called or limit has passed. The worker is free meanwhile. After
-// nil the key comes only if somebody adds it; with RequeueAfter(0) it comes when the hold ends.
+// Hold makes the key wait after this call, no matter how it ends: the key does not start again until release
+// is called or limit has passed. The worker is free meanwhile. After nil the key comes only if somebody adds
+// it; with RequeueAfter(0) it comes when the hold ends.
 //
 //	release := worker.CallOf(ctx).Hold("web is rolled out", 10*time.Minute)
 //	rollouts.Notify("web", release)
 //	return worker.RequeueAfter(0)
 //
-// A key on hold needs no goroutine and no timer of its own. release may be called from any goroutine, any
-// number of times and at any time. It calls the queue's Done. If Hold is called again, the hold lasts until
-// each release was called or the longest limit has passed, and shows the first reason, cut to 200 bytes. The
-// package comment says what ends a hold early. Without a call, and after its end, Hold does nothing, and
-// release neither. Hold panics if limit is not positive.
+// release may be called from any goroutine, at any time and more than once. It calls the queue's Done. If Hold
+// is called again, the hold lasts until each release was called or the longest limit has passed, and shows the
+// first reason, cut to 200 bytes. Hold panics if limit is not positive.
 func (c Call) Hold(reason string, limit time.Duration) (release func()) {
 	if limit <= 0 {
 		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))

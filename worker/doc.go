@@ -11,11 +11,10 @@
 // # What it promises
 //
 //   - The calls for a key do not overlap. After each one the queue's Done is called exactly once, and last.
-//   - A key that is added while its handler runs is handled again, unless the queue was shut down before. A
-//     key whose handler fails is retried, later each time, until it is given up. The log, [Pool.Snapshot] and
-//     [Pool.Left] have each failed key that is not.
-//   - A panic of the handler, or its [runtime.Goexit], fails its key alone, unless Options.CrashOnPanic is
-//     set. A panic of any other code, such as a hook, ends the program.
+//   - A key that is added while its handler runs is handled again, unless the queue was shut down before.
+//   - A key whose handler fails is retried, later each time, until it is given up.
+//   - The handler's panic or [runtime.Goexit] fails its key alone. A panic of other code, such as a hook, ends
+//     the program, and its Goexit ends the goroutine only, as everywhere in Go: a hook's key is Done.
 //   - When its context has ended, Run waits for handlers no longer than DrainTimeout and CancelGrace.
 //
 // # What becomes of a key
@@ -39,9 +38,8 @@
 // more. The queue counts the failures, in all processes that share it. An event that brings a failing key
 // before its delay has passed does not add to them.
 //
-// The end of the pool is no failure. If a handler whose context it has ended returns an error that is a
-// failure, the key is handed back as it came: at once, with its failures, priority and causes. All other
-// answers count, and so does a panic.
+// If a handler fails whose context the end of the pool has ended, the key is handed back as it came: at once,
+// with its failures, priority and causes. A panic counts, and so do all other answers.
 //
 // # The handler's context
 //
@@ -55,9 +53,9 @@
 //		return worker.ErrAdded // The key is handled again at once. This is no failure.
 //	}
 //
-// Do not give that context to a write. The next call must look at the world anew: nothing is kept. What a
-// handler writes often comes back as an add of its key: make such adds Quiet, see [workqueue.Cause], or a
-// handler that reports its progress stops itself again and again. examples/rollout does so in Kubernetes.
+// Do not give that context to a write: the next call must look at the world anew. What a handler writes often
+// comes back as an add of its key. Make such adds Quiet, see [workqueue.Cause], or the handler interrupts
+// itself again and again. examples/rollout does so in Kubernetes.
 //
 // # On hold
 //
@@ -65,11 +63,9 @@
 // is on hold no worker gets it, and its adds come when the hold ends, merged. The queue still counts it as
 // being processed: in a priorityqueue it takes one place in the Limit of its group.
 //
-// A hold ends early by [Pool.Release], with the key's lease, and when a [leasing.Leaser] wants the key back,
-// as package sharding does when a slot moves. So a handler must cope with a key that comes too early. If
-// Options.Drain is [All], or somebody else has shut the queue down, Run waits for the holds of keys that were
-// added again, unless their queue is on a server: there such keys are for other processes. Other holds end
-// with Run.
+// A hold ends early by [Pool.Release], with the key's lease, when a [leasing.Leaser] wants the key back, and
+// with Run. (With Options.Drain [All] Run waits for keys on hold that were added again, unless the queue is on
+// a server.) So a handler must cope with a key that comes too early.
 //
 // # The beginning and the end
 //
@@ -79,11 +75,10 @@
 //  1. Options.Drain decides what is still finished, for up to Options.DrainTimeout.
 //  2. The handlers' contexts end, and handlers get Options.CancelGrace to notice.
 //  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool,
-//     have keys of it. Run waits until a server knows how the calls have ended, up to CancelGrace. It
-//     returns, whether or not the handlers do: nil or the fatal error. [Pool.Left] and the log have what is
-//     left undone.
+//     have keys of it. Run waits until a server knows how the calls have ended, up to CancelGrace. It returns
+//     nil or the fatal error. [Pool.Left] and the log have what is left undone.
 //
-// It also ends when somebody else shuts the queue down: then all that is queued is handled first, without a
-// limit, and step 3 follows. A handler that is left behind keeps its key. When it returns after all, hooks
-// and Done are called as always.
+// If somebody else shuts the queue down, all that is queued is handled first, without a limit, and step 3
+// follows. A handler that is left behind keeps its key. When it returns after all, hooks and Done are called
+// as always.
 package worker

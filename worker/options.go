@@ -22,7 +22,7 @@ type Handler[T comparable] func(ctx context.Context, key T) error
 //
 // Workers call the hooks, several at once, while they have the key. OnStuck has a goroutine of its own.
 type Options[T comparable] struct {
-	// Name is the pool's name in logs and metrics. Empty means that of the queue.
+	// Name is the pool's name in logs and metrics. Empty means the queue's name.
 	Name string
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
@@ -30,33 +30,33 @@ type Options[T comparable] struct {
 	// [UnlimitedRetries]; see also [NoRetries].
 	MaxRetries int
 	// RetryFor gives a key up at its first failure after it has been failing for longer than that. Zero means
-	// no limit. With MaxRetries, the first of the two counts.
+	// no limit.
 	RetryFor time.Duration
 
-	// StartLimit bounds how many calls begin in a time. Workers wait for it before they take a key, so keys
-	// stay queued meanwhile, merged and ordered. It may be changed; that is noticed within a second. Its burst
-	// must be at least 1, unless its rate is rate.Inf. Nil means no limit.
+	// StartLimit bounds how many calls begin in a time. Keys stay queued meanwhile, merged and ordered. It may
+	// be changed, which is noticed within a second. Its burst must be at least 1, unless its rate is rate.Inf.
+	// Nil means no limit.
 	StartLimit *rate.Limiter
 
-	// List returns all keys that there are, for programs that may miss events. Run calls it at its start, and
-	// adds every key once. A list that fails is tried again after 1 s, then after twice as long each time, up
-	// to a minute or Resync. List should return when its context ends.
+	// List returns all keys, for programs that may miss events. Run calls it when it begins, and adds every key
+	// once. If it fails it is called again after 1 s, then after twice as long each time, up to a minute or
+	// Resync. It should return when its context ends.
 	List func(ctx context.Context) (iter.Seq[T], error)
 	// Resync is the period after which List is called again. Each key of the last list is added once in a
-	// period, at the moment that [Every] would choose, also in a pause, and by every replica. The pool keeps
-	// all keys in memory. Zero: the keys are listed and added once.
+	// period, at its moment of [Every], also in a pause. The pool keeps all keys in memory. Zero means that they
+	// are listed and added once.
 	Resync time.Duration
-	// ListPriority is the priority of the adds of List, in a queue that has priorities. Nil means -100, which
-	// is controller-runtime's LowPriority. The adds end no [Call.UntilAdded] of this pool, unless one comes just
-	// while the call begins. For a key that is being handled they have priority 0.
+	// ListPriority is the priority of these adds in a queue that has priorities. Nil means -100, which is
+	// controller-runtime's LowPriority. The add of a key that is being handled has priority 0, and does not end
+	// its [Call.UntilAdded].
 	ListPriority *int
 
 	// Drain says what Run still finishes when its context ends.
 	Drain Drain
-	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s,
-	// math.MaxInt64 no limit.
+	// DrainTimeout is how long Run waits for that. Zero means 30 s, math.MaxInt64 no limit.
 	DrainTimeout time.Duration
-	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero: 1 s; see [NoGrace].
+	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s. See also
+	// [NoGrace].
 	CancelGrace time.Duration
 	// KeepQueue leaves the queue open, with its keys, when Run returns: for the next Pool of a program that has
 	// lost its leadership. Drain must not be All.
@@ -64,17 +64,17 @@ type Options[T comparable] struct {
 
 	// HandlerTimeout is when a call's context ends, with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
-	// StuckAfter is how long a handler and its hooks may run after its HandlerTimeout (without one: its start)
-	// before it is reported as stuck, once, to OnStuck and in the log, with the goroutine's stack. It keeps its
-	// key. To read stacks stops the program for 2.5 to 14 µs a goroutine: above 3,000 goroutines they are not
-	// read. Zero means never.
+	// StuckAfter is for how long after its HandlerTimeout, or without one after its start, a handler may run
+	// before it is reported once as stuck, to OnStuck and in the log, with its stack. It keeps its key. To read
+	// stacks stops the program for 2.5 to 14 µs a goroutine: above 3,000 goroutines they are not read. Zero
+	// means never.
 	StuckAfter time.Duration
 
 	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000.
 	KeepGivenUp int
 
-	// OnFinish is called after the handler, when it is decided what becomes of the key, but before Done. The
-	// context is the handler's, and may have ended.
+	// OnFinish is called after each call of the handler, before Done. The context is the handler's, and may
+	// have ended.
 	OnFinish func(ctx context.Context, r Result[T])
 	// OnGiveUp is called before OnFinish for a key that has failed and is not retried.
 	OnGiveUp func(ctx context.Context, r Result[T])
@@ -82,27 +82,26 @@ type Options[T comparable] struct {
 	OnStuck func(ctx context.Context, r RunningKey[T])
 
 	// Ready is for caches that must have synced: Run calls it first, and starts the workers when it has
-	// returned nil. It should return when its context ends. Before that, an error is fatal.
+	// returned nil. An error is fatal. It should return when its context ends.
 	Ready func(ctx context.Context) error
 
 	// CrashOnPanic makes a panic of the handler end the process, as without this package.
 	CrashOnPanic bool
 
-	// Logger logs failures, panics, keys that are given up, stuck handlers and what is left undone at the
-	// end; of a key that fails again and again the first failure and each doubling of its attempts. At level
-	// Debug it logs every call. Nil means [slog.Default].
+	// Logger logs failures (of a key the first one and each doubling of its attempts), keys that are given up,
+	// stuck handlers and what is left undone, and at level Debug every call. Nil means [slog.Default].
 	Logger *slog.Logger
-	// MetricsProvider discovers named pools if it is an [InspectorProvider]. Nil: see [workqueue.SetProvider].
-	// A pool does not take over that of its queue.
+	// MetricsProvider discovers the pool, if that has a name, by [InspectorProvider]. Nil means the one of
+	// [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
-	// Clock is where times come from, except those of log lines and what bounds waits for a server and for the
-	// last steps of Run. It must show the same time as the queue's clock. Nil means the real one.
+	// Clock must show the same time as the queue's. It does not bound waits for a server and for the last steps
+	// of Run. Nil means the real one.
 	Clock clock.Clock
 }
 
 // Special values.
 const (
-	// UnlimitedRetries as MaxRetries never gives a key up because it fails. It is the default.
+	// UnlimitedRetries as MaxRetries, the default, gives no key up for its number of failures.
 	UnlimitedRetries = 0
 	// NoRetries as MaxRetries gives a key up when it fails for the first time.
 	NoRetries = -1
@@ -116,8 +115,8 @@ type Drain uint8
 const (
 	// Running finishes the handlers that run. Queued keys are not started.
 	Running Drain = iota
-	// All finishes what is queued too: the queue is shut down, which drops keys that wait for their time, and
-	// its keys are handled. A key that fails meanwhile is left failing. A paused pool finishes nothing.
+	// All also shuts the queue down, which drops keys that wait for their time, and handles what is queued. A
+	// key that fails meanwhile is not retried.
 	All
 	// Nothing ends the handlers' contexts at once.
 	Nothing

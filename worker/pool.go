@@ -94,12 +94,10 @@ func (p *Pool[T]) check() error {
 	return p.tracker.argsErr
 }
 
-// Run starts the workers, and returns when they have ended or were given up, as the package comment
-// describes: with nil unless there was a fatal error. If the queue is shut down already, Run handles what is
-// left in it.
-//
-// It returns an error at once, and leaves the queue alone, if ctx or the handler is nil, the queue is nil or
-// not of this project (see foreign.RateLimiting), an option makes no sense, or Run was called before.
+// Run handles the keys of the queue until ctx ends, as the package comment describes, and returns nil or the
+// fatal error. It returns an error at once, and leaves the queue alone, if ctx or the handler is nil, the
+// queue is nil or not of this project (see foreign.RateLimiting), an option makes no sense, or Run was called
+// before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
@@ -200,7 +198,10 @@ func (p *Pool[T]) work(w *worker[T]) {
 		if v := recover(); v != nil {
 			panic(v) // The program ends, so no other goroutine takes the worker's place.
 		}
-		p.finishAfterGoexit(w)
+		if c := w.call; c != nil && c.isRunning() { // A hook has called runtime.Goexit.
+			c.endCall()
+			c.doneOrHold(p.done)
+		}
 		go p.work(w)
 	}()
 	goroutine := p.tracker.currentGoroutine()
@@ -220,15 +221,6 @@ func (p *Pool[T]) work(w *worker[T]) {
 		case ctx.Err() == nil:
 			p.fail(fmt.Errorf("worker: Next of the queue: %w", err))
 		} // If ctx has ended, SetWorkers or the end of the pool has woken w, and nextGet decides.
-	}
-}
-
-// finishAfterGoexit ends the call in which a hook has called runtime.Goexit, so that its key is Done. (For a
-// handler that does that callHandler has taken all steps.)
-func (p *Pool[T]) finishAfterGoexit(w *worker[T]) {
-	if c := w.call; c != nil && c.isRunning() {
-		c.endCall()
-		c.doneOrHold(p.done)
 	}
 }
 
@@ -253,18 +245,18 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 }
 
 // awaitDone is called when w has got ErrShutDown: the queue is shut down and nothing is queued. A Done may
-// still queue a key, one that was added before the shutdown while a worker had it or while it was on hold. So
-// w waits until it must ask the queue again. Or it ends the pool, if no Done can queue a key any more:
+// still queue a key that was added before the shutdown, while a worker had it or it was on hold. So w waits
+// until it must ask the queue again. Or it ends the pool, if no Done can queue a key any more:
 //
 //	all other workers are idle       no key is with a worker, and each call's Done has returned, or its key
 //	                                 went on hold
 //	no hold is left                  the Dones of those keys have also returned
 //	dones has not grown              w has asked the queue after all of these Dones, and it was empty
 //
-// That is enough: then this pool holds no key, and the queue takes no adds. (What others hold comes to them.)
-// And it happens: a Done of a hold wakes all idle workers. After any other Done its worker asks, and comes
-// here when the queue is empty again; the last one to come finds the others idle. A worker that leaves
-// instead of asking is surplus, and then all idle workers were woken: see dismissLocked.
+// Then this pool holds no key, and the queue takes no adds. (What others hold comes to them.) This state is
+// reached: the Done of a hold wakes all idle workers. After any other Done its worker asks the queue, and
+// comes here when it is empty; the last one to come finds the others idle. A worker that leaves instead is
+// surplus, and dismissLocked has woken all idle workers.
 func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
 	p.tracker.endVainHolds()
 	p.mu.Lock()
@@ -295,10 +287,9 @@ func (p *Pool[T]) mayStartLocked() bool {
 	return p.startCtx.Err() == nil && p.mu.phase < phaseFinishing
 }
 
-// SetWorkers changes how many handlers run at once, also before Run. Surplus workers end at once if they have
-// no key, and otherwise when their handlers have returned. They may still start a key that they were getting.
-// With 0 the pool pauses: Run does not return, even if somebody else shuts the queue down. SetWorkers does
-// not wait. It returns an error if n is negative, and does nothing once Run has returned.
+// SetWorkers changes how many handlers run at once, also before Run. It does not wait: surplus workers finish
+// the key that they have or are getting. With 0 the pool starts no keys, and Run does not return when somebody
+// else shuts the queue down. SetWorkers returns an error if n is negative. After Run it does nothing.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -322,8 +313,8 @@ func (p *Pool[T]) locked(f func()) {
 }
 
 // WaitIdle waits, in tests, until nothing is left to do: no key is queued, waits for its time, is with a
-// worker or on hold, and Options.List has once succeeded. It returns ctx.Err() if ctx ends first, as it must
-// if a key is requeued again and again, and an error if Run cannot begin, or has returned before that.
+// worker or on hold, and Options.List has once succeeded. It returns ctx.Err() if ctx ends first, and an error
+// if Run cannot begin, or has returned before that.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err
@@ -345,11 +336,10 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 }
 
-// Stats returns the pool's numbers, after asking the queue for its own. It takes about 20 ns for each worker
-// and each key that fails or was interrupted.
+// Stats returns the pool's numbers. It takes about 20 ns for each worker and each failing key.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
-// Snapshot returns Stats and up to limit keys of each kind, after asking the queue.
+// Snapshot returns Stats and up to limit keys of each kind. It asks the queue which keys fail.
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
 
 // SnapshotKey returns what the pool knows of one key, after asking the queue.
@@ -358,7 +348,7 @@ func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotK
 // Cancel is [Tracker.Cancel]. It also reaches a handler that Run has left behind.
 func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
 
-// Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
+// Release ends the hold of key, and reports whether key was on hold. It calls the queue's Done.
 func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
 
 // Forget makes the queue and the pool forget that key has failed or was given up.
