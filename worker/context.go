@@ -70,9 +70,9 @@ func (c Call) view() (v callView) {
 func (c Call) Attempt() int { return c.view().attempt }
 
 // AtOnce returns how many calls for the key in a row, before this one, wanted it again at once: they were
-// interrupted or have returned RequeueAfter(0), and no hold of a millisecond or more followed. Over redisqueue
-// interruptions by the end of a process count in the next one. After the sixth the key is slowed down: it
-// comes 5 ms later, then 10 ms and so on up to 10 s.
+// interrupted or have returned RequeueAfter(0), and no hold of a millisecond or more followed. Over
+// redisqueue interruptions by the end of a process count in the next one. After the sixth the key is slowed
+// down: it comes 5 ms later, then 10 ms and so on up to 10 s.
 func (c Call) AtOnce() int { return c.view().atOnce }
 
 // FailingSince returns when the first of the failures in a row before this call happened, or zero.
@@ -126,9 +126,9 @@ func (c Call) UntilAdded() context.Context {
 //	rollouts.Notify("web", release)
 //	return worker.RequeueAfter(0)
 //
-// release may be called from any goroutine, at any time and more than once. It calls the queue's Done. If Hold
-// is called again, the hold lasts until each release was called or the longest limit has passed, and shows the
-// first reason, cut to 200 bytes. Hold panics if limit is not positive.
+// release may be called from any goroutine, at any time and more than once. It calls the queue's Done. If
+// Hold is called again, the hold lasts until each release was called or the longest limit has passed, and
+// shows the first reason, cut to 200 bytes. Hold panics if limit is not positive.
 func (c Call) Hold(reason string, limit time.Duration) (release func()) {
 	if limit <= 0 {
 		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))

@@ -13,8 +13,8 @@
 //   - The calls for a key do not overlap. After each one the queue's Done is called exactly once, and last.
 //   - A key that is added while its handler runs is handled again, unless the queue was shut down before.
 //   - A key whose handler fails is retried, later each time, until it is given up.
-//   - The handler's panic or [runtime.Goexit] fails its key alone. A panic of other code, such as a hook, ends
-//     the program, and its Goexit ends the goroutine only, as everywhere in Go: a hook's key is Done.
+//   - The handler's panic or [runtime.Goexit] fails its key alone. A panic of other code, such as a hook,
+//     ends the program, and its Goexit only the goroutine, as everywhere in Go. A hook's key is Done.
 //   - When its context has ended, Run waits for handlers no longer than DrainTimeout and CancelGrace.
 //
 // # What becomes of a key
@@ -64,8 +64,8 @@
 // being processed: in a priorityqueue it takes one place in the Limit of its group.
 //
 // A hold ends early by [Pool.Release], with the key's lease, when a [leasing.Leaser] wants the key back, and
-// with Run. (With Options.Drain [All] Run waits for keys on hold that were added again, unless the queue is on
-// a server.) So a handler must cope with a key that comes too early.
+// with Run. (With Options.Drain [All] Run waits for keys on hold that were added again, unless the queue is
+// on a server.) So a handler must cope with a key that comes too early.
 //
 // # The beginning and the end
 //

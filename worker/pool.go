@@ -288,8 +288,9 @@ func (p *Pool[T]) mayStartLocked() bool {
 }
 
 // SetWorkers changes how many handlers run at once, also before Run. It does not wait: surplus workers finish
-// the key that they have or are getting. With 0 the pool starts no keys, and Run does not return when somebody
-// else shuts the queue down. SetWorkers returns an error if n is negative. After Run it does nothing.
+// the key that they have or are getting. With 0 the pool starts no keys, and Run does not return when
+// somebody else shuts the queue down. SetWorkers returns an error if n is negative. After Run it does
+// nothing.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -313,8 +314,8 @@ func (p *Pool[T]) locked(f func()) {
 }
 
 // WaitIdle waits, in tests, until nothing is left to do: no key is queued, waits for its time, is with a
-// worker or on hold, and Options.List has once succeeded. It returns ctx.Err() if ctx ends first, and an error
-// if Run cannot begin, or has returned before that.
+// worker or on hold, and Options.List has once succeeded. It returns ctx.Err() if ctx ends first, and an
+// error if Run cannot begin, or has returned before that.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err
