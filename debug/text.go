@@ -129,22 +129,14 @@ func short(s string, limit int) string {
 	return cut(s, limit)
 }
 
+// unquoted is what printable does not escape.
+var unquoted = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
+
 // printable returns s with what cannot be printed escaped as in Go: control characters, invalid UTF-8, and
 // what changes the order of other characters, or is not seen.
 func printable(s string) string {
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case strconv.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			quoted := strconv.QuoteRune(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
-	}
-	return b.String()
+	quoted := strconv.Quote(s)
+	return unquoted.Replace(quoted[1 : len(quoted)-1])
 }
 
 // stackText returns a stack, in lines that are printable.
