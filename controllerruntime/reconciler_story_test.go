@@ -301,23 +301,6 @@ func TestContextOfReconciler(t *testing.T) {
 	q.Done(requestA)
 }
 
-// A program without a page may pass a nil pointer to one.
-func TestNilPage(t *testing.T) {
-	var none *page
-	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context,
-		reconcile.Request) (reconcile.Result, error) {
-		return reconcile.Result{}, nil
-	}), none)
-	q := r.NewQueue("without a page", nil)
-	defer q.ShutDown()
-	q.Add(requestA)
-	_, _ = q.Get()
-	if _, err := r.Reconcile(t.Context(), requestA); err != nil {
-		t.Error(err)
-	}
-	q.Done(requestA)
-}
-
 // Two controllers with one Reconciler would see each other's attempts and causes. It says so, once.
 func TestReconcilerOfTwoControllers(t *testing.T) {
 	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context,

@@ -25,16 +25,10 @@ type page struct {
 }
 
 func (p *page) InspectQueue(name string, q workqueue.Inspector) {
-	if p != nil {
-		p.name, p.queue = name, q
-	}
+	p.name, p.queue = name, q
 }
 
-func (p *page) InspectPool(_ string, i worker.Inspector) {
-	if p != nil {
-		p.pool = i
-	}
-}
+func (p *page) InspectPool(_ string, i worker.Inspector) { p.pool = i }
 
 // Results, errors and panics are the reconciler's, and the memory is bounded.
 func TestReconcilerPassesOn(t *testing.T) {

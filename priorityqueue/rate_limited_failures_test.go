@@ -1,12 +1,8 @@
 package priorityqueue_test
 
 import (
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
@@ -44,43 +40,6 @@ func TestEachServedDelayIsAFailure(t *testing.T) {
 					t.Errorf("%d failures of 40 are counted", n)
 				}
 			})
-		})
-	}
-}
-
-// wallClock is a clock that somebody sets.
-type wallClock struct {
-	clock.RealClock
-	set atomic.Int64
-}
-
-func (c *wallClock) Now() time.Time { return time.Now().Add(time.Duration(c.set.Load())) }
-
-func (c *wallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
-// A worker fails, with an event every 20 ms, and the clock is set during the first delay. That ends this
-// delay at most: the others are served before the key is given up, and none is longer.
-func TestFailuresWhenTheClockIsSet(t *testing.T) {
-	for _, set := range []time.Duration{time.Hour, -time.Hour, -time.Second} {
-		t.Run(fmt.Sprint(set), func(t *testing.T) {
-			c := &wallClock{}
-			script(t, pq.Config[string]{RateLimiter: fixed(time.Second), Clock: c},
-				func(t *testing.T, q *pq.Queue[string]) {
-					began, r := time.Now(), workqueue.Retry{}
-					for i := 0; !r.GivenUp && time.Since(began) < time.Minute; i++ {
-						if i == 15 {
-							c.set.Store(int64(set))
-						}
-						q.Add("a")
-						hold(t, q, "a")
-						r, _ = q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 5})
-						q.Done("a")
-						time.Sleep(20 * time.Millisecond)
-					}
-					if d := time.Since(began); d < 4*time.Second || d > 5*time.Second+200*time.Millisecond {
-						t.Errorf("given up after %v, want about 5 s", d)
-					}
-				})
 		})
 	}
 }

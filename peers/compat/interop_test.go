@@ -12,40 +12,25 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// Whose code makes a part of a queue.
-const (
-	ours   = "ours"
-	theirs = "client-go"
-)
-
-var makers = []string{ours, theirs}
-
-// mix says which library makes which part of a rate-limiting queue.
-type mix struct{ queue, delaying, limiting, limiter string }
-
-func (m mix) String() string {
-	return fmt.Sprintf("queue=%s/delaying=%s/limiting=%s/limiter=%s", m.queue, m.delaying, m.limiting, m.limiter)
-}
-
-// build makes the queue. That it compiles is half of the test: every part is passed as a value of its
-// own package's type to the next package, ours or client-go's.
-func (m mix) build() peer.TypedRateLimitingInterface[string] {
-	var q peer.TypedInterface[string] = workqueue.NewTyped[string]()
-	if m.queue == theirs {
-		q = peer.NewTyped[string]()
+// mixed makes a rate-limiting queue of parts, each of ours or of client-go's. That it compiles is half of the
+// test: every part is passed as a value of its own package's type to the next package.
+func mixed(ourQueue, ourDelaying, ourLimiting, ourLimiter bool) peer.TypedRateLimitingInterface[string] {
+	var q peer.TypedInterface[string] = peer.NewTyped[string]()
+	if ourQueue {
+		q = workqueue.NewTyped[string]()
 	}
 	var d workqueue.TypedDelayingInterface[string]
-	if m.delaying == ours {
+	if ourDelaying {
 		d = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: q})
 	} else {
 		d = peer.NewTypedDelayingQueueWithConfig(peer.TypedDelayingQueueConfig[string]{Queue: q})
 	}
 	const base, limit = 10 * time.Millisecond, time.Second
-	l := workqueue.NewTypedItemExponentialFailureRateLimiter[string](base, limit)
-	if m.limiter == theirs {
-		l = peer.NewTypedItemExponentialFailureRateLimiter[string](base, limit)
+	l := peer.NewTypedItemExponentialFailureRateLimiter[string](base, limit)
+	if ourLimiter {
+		l = workqueue.NewTypedItemExponentialFailureRateLimiter[string](base, limit)
 	}
-	if m.limiting == ours {
+	if ourLimiting {
 		return workqueue.NewTypedRateLimitingQueueWithConfig(
 			// Limiters within limiters of the other package.
 			peer.NewTypedWithMaxWaitRateLimiter[string](workqueue.NewTypedMaxOfRateLimiter[string](l), limit),
@@ -59,17 +44,12 @@ func (m mix) build() peer.TypedRateLimitingInterface[string] {
 // TestLayersMix builds a rate-limiting queue in all ways of two libraries and has keys fail twice,
 // on a clock that skips the waiting.
 func TestLayersMix(t *testing.T) {
-	for _, queue := range makers {
-		for _, delaying := range makers {
-			for _, limiting := range makers {
-				for _, limiter := range makers {
-					m := mix{queue, delaying, limiting, limiter}
-					t.Run(m.String(), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { failTwice(t, m.build()) })
-					})
-				}
-			}
-		}
+	for n := range 16 {
+		ours := func(part int) bool { return n>>part&1 == 1 }
+		name := fmt.Sprintf("ours: queue=%t,delaying=%t,limiting=%t,limiter=%t", ours(0), ours(1), ours(2), ours(3))
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { failTwice(t, mixed(ours(0), ours(1), ours(2), ours(3))) })
+		})
 	}
 }
 
