@@ -10,25 +10,24 @@ import (
 	"github.com/keyedqueue/workqueue/stablehash"
 )
 
-// Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
-// back, NextRequeue, NextRetry and NextInterrupted are what would have become of it; see [Left].
+// Next is what becomes of a key after a call of its handler. A queue that is shut down takes no key back: see
+// [Left].
 type Next uint8
 
 const (
 	// NextForget: the key is done, and its failures are forgotten.
 	NextForget Next = iota
-	// NextRequeue: the handler asked for the key again, and its failures are forgotten. See [Requeue].
+	// NextRequeue: the handler asked for the key again, and its failures are forgotten.
 	NextRequeue
 	// NextRetry: the handler has failed, and the key is retried when the queue's limiter says.
 	NextRetry
-	// NextGiveUp: the handler has failed, and the key is not retried: it is handled again only if it is added.
+	// NextGiveUp: the handler has failed, and the key is handled again only if it is added.
 	NextGiveUp
-	// NextInterrupted: the key comes at once, as it came: failures are neither counted nor forgotten, and the
-	// queue's limiter is not called. An add has ended a context of [Call.UntilAdded], the handler has returned
-	// ErrAdded, or the pool had ended the handler's context before it returned an error.
+	// NextInterrupted: an add or the end of the pool has interrupted the handler. The key comes at once, and
+	// failures are neither counted nor forgotten.
 	NextInterrupted
-	// NextLost: the key's lease had ended before the handler returned, so another process may have the key. The
-	// handler's answer changes nothing. (Fatal still ends Run.)
+	// NextLost: the key's lease has ended before the handler returned, so another process may have the key. The
+	// answer changes nothing, but Fatal still ends Run.
 	NextLost
 )
 
@@ -49,34 +48,31 @@ func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }
 // Result is how a call of the handler has ended.
 type Result[T comparable] struct {
 	Key T
-	// Attempt is 1, and one more for each failure in a row before this call. A call that fails before the delay
-	// after the last failure is over has the number of that failure.
+	// Attempt is that of [Call.Attempt]. A call that fails before the delay after the last failure is over has
+	// the number of that failure.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time
 	Duration time.Duration
 	// Err is what the handler returned, a [*PanicError] or [ErrGoexit].
-	Err error
-	// Next is what becomes of the key.
+	Err  error
 	Next Next
-	// After is the delay of a Requeue or [Every], with NextRetry of a [RetryAfter], and of a key that has asked
-	// for itself at once too often.
+	// After is the delay of NextRequeue, and the least delay of NextRetry.
 	After time.Duration
-	// Priority is what a [Requeue] asks for. With nil the key keeps its priority.
+	// Priority is the priority that a [Requeue] asks for, or nil.
 	Priority *int
-	// AtOnce is how many calls for the key in a row, this one included, wanted it again at once: see
-	// [Call.AtOnce].
+	// AtOnce is [Call.AtOnce] for the next call, or zero.
 	AtOnce int
 }
 
-// Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil,
-// earlier failures are forgotten.
+// Requeue is an error for a handler to return that wants its key again. As with nil, earlier failures are
+// forgotten.
 type Requeue struct {
 	// After is when the key is due: after this time, or at once unless it is positive. (In controller-runtime a
 	// time that is not positive means never.)
 	After time.Duration
-	// Priority is the key's new priority, unless an add meanwhile has a higher one; nil keeps its priority. In a
-	// queue that is no [operate.Operable] it means nothing.
+	// Priority is the key's new priority, unless an add meanwhile has a higher one. Nil keeps its priority. Only
+	// an [operate.Operable] has priorities.
 	Priority *int
 }
 
@@ -93,11 +89,10 @@ func (r Requeue) Error() string {
 
 type everyError struct{ period time.Duration }
 
-// Every returns an error for a handler to return, bare or wrapped, that wants its key again once in each
-// period, at the key's own moment: for the first time within a period and a thousandth of one. The moment
-// follows from a hash of the key, the same on every replica and after every restart, so the work of many keys
-// spreads over the period. Keys that are not made of strings, integers and booleans are hashed by their text.
-// Every panics if period <= 0.
+// Every returns an error for a handler to return that wants its key again once in each period, at the key's
+// own moment, for the first time within 1.001 periods. The moment follows from a hash of the key (of its
+// text, if it is not made of strings, integers and booleans): it is the same on every replica and after every
+// restart, and the work of many keys spreads over the period. Every panics if period <= 0.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -124,8 +119,7 @@ type retryAfterError struct {
 }
 
 // RetryAfter wraps an error so that its key is retried after the longer of d and the limiter's delay, unless
-// an add brings it earlier: for servers that say how long to stay away. (For those of Kubernetes see
-// docs/backoff.md.) errors.Join(err, RequeueAfter(d)) means the same. It returns nil if err is nil.
+// an add brings it earlier: for servers that say how long to stay away. It returns nil if err is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -156,8 +150,8 @@ func Terminal(err error) error {
 
 type fatalError struct{ wrapper }
 
-// Fatal wraps an error so that its key is given up and Run ends, as after [Pool.Stop] of [Running]
-// regardless of Options.Drain, and returns it. It returns nil if err is nil.
+// Fatal wraps an error so that its key is given up, and Run ends as after Stop(Running) and returns err. It
+// returns nil if err is nil.
 func Fatal(err error) error {
 	if err == nil {
 		return nil
@@ -238,7 +232,7 @@ func isInterruption(err error, wasAdded bool) bool {
 }
 
 // NextOf returns, for a function that wraps a handler and has its ctx, what becomes of the key if its call
-// returns err now. A failure is NextRetry even if the key will be given up for having failed too often.
+// returns err now. A failure is NextRetry even if it is one too many.
 func NextOf(ctx context.Context, err error) Next {
 	c := CallOf(ctx)
 	if c.anyCall == nil {

@@ -13,10 +13,10 @@ import (
 // BusyKey is a key that is called often: see Busiest of [Snapshot].
 type BusyKey[T comparable] struct {
 	Key T `json:"key"`
-	// Calls is how many calls of the last ten minutes were for the key, and Share which part of all calls.
+	// Calls is how many calls of the last ten minutes the key had, and Share which part of all calls.
 	Calls uint64  `json:"calls"`
 	Share float64 `json:"share"`
-	// Causes are those of a recent call, if the key came at least twice in a minute.
+	// Causes are those of a recent call, if there were two in a minute.
 	Causes workqueue.Causes `json:"causes,omitzero"`
 }
 

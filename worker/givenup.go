@@ -15,11 +15,11 @@ type FailedKey[T comparable] struct {
 	Attempt int `json:"attempt"`
 	// Since is when the first of these calls ended.
 	Since time.Time `json:"since"`
-	// Err is the text of the last error: as much of it as the queue keeps, of a given-up key 1 KiB.
+	// Err is the text of the last error, of a given-up key at most 1 KiB.
 	Err string `json:"error"`
 	// Time is when the key was given up, and zero for a failing key.
 	Time time.Time `json:"time,omitzero"`
-	// NextTry is when the key comes due. It is zero if the key does not wait or the time is not known.
+	// NextTry is when a waiting key comes due, if that is known.
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 

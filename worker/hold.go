@@ -66,10 +66,9 @@ type holds[T comparable] struct {
 
 // OnHoldKey is a key that is on hold.
 type OnHoldKey[T comparable] struct {
-	Key T `json:"key"`
-	// Reason is what the key waits for.
+	Key    T      `json:"key"`
 	Reason string `json:"reason"`
-	// Since is when the hold began, and Until when it ends if nobody releases the key.
+	// Since is when the hold began, and Until when it comes to its limit.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
 }
@@ -335,7 +334,7 @@ func newOnHoldKeyLocked[T, K comparable](h *hold[T], shown K) OnHoldKey[K] {
 	return OnHoldKey[K]{shown, h.reason, h.tracker.loop.Time(h.since), h.tracker.loop.Time(h.untilLocked())}
 }
 
-// Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
+// Release ends the hold of key, and reports whether key was on hold. It calls the queue's Done.
 func (t *Tracker[T]) Release(key T) bool {
 	t.mu.Lock()
 	h := t.holdOfLocked(key)
@@ -357,7 +356,7 @@ func (t *Tracker[T]) isOnHoldLocked(key T) bool {
 	return h != nil && !h.slow
 }
 
-// EndHolds ends all holds, and waits for their Dones. From now on no key is put on hold.
+// EndHolds ends all holds, and waits for their Dones. After that no key is put on hold.
 func (t *Tracker[T]) EndHolds() {
 	t.mu.Lock()
 	t.mu.holds.closed = true

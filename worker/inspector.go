@@ -7,21 +7,19 @@ import (
 	"time"
 )
 
-// InspectorProvider is what a [workqueue.MetricsProvider] implements, beside [workqueue.StatsProvider], to
-// discover pools. If it also has a method PoolHistogramBounds() []float64, these are the bounds of the
-// buckets, in seconds, of the pools' Durations.
+// InspectorProvider is a [workqueue.MetricsProvider] that discovers pools. A method PoolHistogramBounds()
+// []float64 of it has the bounds, in seconds, of the buckets of their histograms.
 type InspectorProvider interface {
-	// InspectPool is called when Run begins, once for each pool with a name. Several pools may have the same
-	// one. The functions of i may be called at any time. Snapshot, SnapshotKey and Keys of [KeyFailing] ask the
-	// queue: if its server does not answer, for a few seconds at most. When Stats.Ended is set, nothing changes
-	// any more, and i should be dropped: until then it keeps the pool in memory.
+	// InspectPool is called when Run begins, once for each pool with a name, which need not be unique. The
+	// functions of i may be called at any time. i should be dropped when Stats.Ended is set: it keeps the pool
+	// in memory.
 	InspectPool(name string, i Inspector)
 }
 
-// KeyState is a state of keys that a pool knows: see Keys of [Inspector].
+// KeyState is a state of keys that a pool knows. A key can be in several of them.
 type KeyState string
 
-// The states of the keys that a pool knows. A key can be in several of them.
+// The states of keys, see Keys of [Inspector].
 const (
 	KeyRunning KeyState = "running"
 	KeyOnHold  KeyState = "on_hold"
@@ -29,26 +27,23 @@ const (
 	KeyGivenUp KeyState = "given_up"
 )
 
-// Inspector shows a pool to tools that do not know the type of its keys. Its functions panic if a key is of
-// another type.
+// Inspector has a pool's methods for tools that do not know the type of its keys. They panic if a key is of
+// another type. Snapshot, SnapshotKey and Keys of [KeyFailing] ask the queue, which may take a few seconds if
+// its server does not answer.
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
 	Queue any
-	// Stats and Snapshot are those of the pool. Only this Snapshot has the stacks of stuck handlers.
-	Stats    func() Stats
-	Snapshot func(limit int) Snapshot[any]
-	// SnapshotKey returns what the pool knows of one key.
+	Stats func() Stats
+	// Snapshot also has the stacks of stuck handlers.
+	Snapshot    func(limit int) Snapshot[any]
 	SnapshotKey func(key any) KeySnapshot[any]
-	// Keys yields all keys in that state, of failing ones 10,000 at most, in the order of the lists in
-	// Snapshot. Each comes with what the pool knows of it.
-	Keys func(state KeyState) iter.Seq[KeySnapshot[any]]
-	// Cancel, Forget and Release are those of the pool.
+	// Keys yields all keys in that state, of failing ones 10,000 at most, in the order of Snapshot's lists.
+	Keys    func(state KeyState) iter.Seq[KeySnapshot[any]]
 	Cancel  func(key any) bool
 	Forget  func(key any)
 	Release func(key any) bool
-	// Wedged is the pool's method of that name.
-	Wedged func(limit time.Duration) error
-	// Pause and Resume are those of the pool. They are nil for a [Tracker], which starts no calls itself.
+	Wedged  func(limit time.Duration) error
+	// Pause and Resume are nil for a [Tracker], which starts no calls itself.
 	Pause  func(d time.Duration)
 	Resume func()
 }

@@ -9,10 +9,8 @@ import (
 
 // PanicError is the failure of a handler that panicked.
 type PanicError struct {
-	// Value is what panic was called with.
-	Value any
-	// Stack is the goroutine's stack as debug.Stack returns it, with the line that panicked.
-	Stack []byte
+	Value any    // what panic was called with
+	Stack []byte // the goroutine's stack, as debug.Stack returns it
 }
 
 // Error returns the value's text, without the stack.

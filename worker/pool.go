@@ -343,7 +343,7 @@ func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 // Snapshot returns Stats and up to limit keys of each kind. It asks the queue which keys fail.
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
 
-// SnapshotKey returns what the pool knows of one key, after asking the queue.
+// SnapshotKey returns what is known of one key, after asking the queue.
 func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
 
 // Cancel is [Tracker.Cancel]. It also reaches a handler that Run has left behind.

@@ -13,10 +13,10 @@ type poolPause struct {
 	end   context.CancelFunc // ends the goroutine that waits for until
 }
 
-// Pause makes the pool start no more keys for d, or until [Pool.Resume] if d is [math.MaxInt64]. A worker may
-// still start a key that it was getting. Pause does not wait, and replaces an earlier pause. It does nothing
-// if d is not positive, or once the pool is to end, which ends a pause: a drain handles what is queued.
-// [Pool.SetWorkers] in a pause changes how many workers there are after it.
+// Pause makes the pool start no more keys, but for those that workers are getting, for d, or until
+// [Pool.Resume] if d is [math.MaxInt64]. It does not wait, and replaces an earlier pause. It does nothing if
+// d is not positive. The end of the pool ends a pause, and then Pause does nothing. [Pool.SetWorkers] in a
+// pause counts after it.
 func (p *Pool[T]) Pause(d time.Duration) {
 	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
 	p.mu.Lock()
@@ -42,7 +42,7 @@ func (p *Pool[T]) Pause(d time.Duration) {
 	p.dismissLocked()
 }
 
-// Resume ends a pause, if there is one. It may be called at any time.
+// Resume ends a pause. It may be called at any time.
 func (p *Pool[T]) Resume() { p.locked(p.resumeLocked) }
 
 func (p *Pool[T]) resumeLocked() {

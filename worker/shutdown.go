@@ -33,8 +33,8 @@ const (
 )
 
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It may be
-// called any number of times, also before Run: the strictest Drain wins, and the time to finish does not
-// begin anew. With KeepQueue, All means Running. Stop(All) lets Options.Ready return first.
+// called before Run, and again: a stricter Drain wins, and DrainTimeout does not begin anew. With KeepQueue,
+// All means Running. Stop(All) lets Options.Ready return first.
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
 	case drain == Nothing:
@@ -246,18 +246,16 @@ func (p *Pool[T]) endHolds() (notDone []T) {
 	}
 }
 
-// Left is what a pool left undone when Run returned, each key once. Keys that stay in the queue, with
-// Options.KeepQueue or because others have keys of it, are not listed.
+// Left is what a pool left undone, each key once, without keys that stay in the queue. Keys that wait because
+// of RequeueAfter, unless that was to be at once, and keys that were given up are not in it.
 type Left[T comparable] struct {
-	// Unfinished are the keys that workers still had: their handlers were running, Done had not returned, or the
-	// queue's server was not told of it in time.
+	// Unfinished are the keys whose handlers were running or whose Done had not returned, or had not reached the
+	// queue's server.
 	Unfinished []T `json:"unfinished"`
-	// NotStarted are the keys that came too late to be started, then those that were queued, in their order,
-	// and then those that were to be queued again at once after the shutdown.
+	// NotStarted are the keys that were queued, or were to come at once.
 	NotStarted []T `json:"not_started"`
-	// Failing are the keys whose last call has failed and that nobody retries, sorted by text: Run does not wait
-	// for retries. Over a server the list is empty: other processes retry them. Neither keys that wait because
-	// of RequeueAfter nor those that were given up are among them.
+	// Failing are the keys that were to be retried, sorted by text. Over a server it is empty: other processes
+	// retry them.
 	Failing []T `json:"failing"`
 }
 

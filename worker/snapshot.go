@@ -11,60 +11,57 @@ import (
 // RunningKey is a key whose handler is running.
 type RunningKey[T comparable] struct {
 	Key T `json:"key"`
-	// Attempt is 1, and one more for each failure in a row before this call.
+	// Attempt is that of [Call.Attempt].
 	Attempt int `json:"attempt"`
 	// Started is when the call began, and Duration how long ago.
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration_ns"`
-	// Stuck reports that the call has taken too long. See Options.StuckAfter.
-	Stuck bool `json:"stuck"`
-	// Canceled reports that [Pool.Cancel] has ended the call's context.
+	// Stuck reports that the call has run for too long, see Options.StuckAfter, and Canceled that [Pool.Cancel]
+	// has ended its context.
+	Stuck    bool `json:"stuck"`
 	Canceled bool `json:"canceled"`
-	// Stack is that of the handler's goroutine when it was found stuck, at most 8 KiB of it. In [Pool.Snapshot]
-	// it is empty.
+	// Stack, at most 8 KiB, is the stack of a stuck call's goroutine. [Pool.Snapshot] leaves it out.
 	Stack string `json:"stack,omitempty"`
 }
 
-// Snapshot is what a pool does, for display: copies, read one after the other, Stats and Unanswered last.
+// Snapshot is what a pool does, for display: copies, which are not of one moment.
 type Snapshot[T comparable] struct {
 	// Stats count all keys, also those that the lists leave out.
 	Stats Stats `json:"stats"`
-	// Running are the keys that are being handled, the one that started first at the front.
+	// Running are the keys that are being handled, and OnHold those on hold, each the oldest first.
 	Running []RunningKey[T] `json:"running"`
-	// OnHold are the keys that are on hold, the one whose hold began first at the front.
-	OnHold []OnHoldKey[T] `json:"on_hold"`
-	// Failing are the keys of the queue whose last call has failed, also in other pools and processes: those
-	// that have failed most often first, 10,000 at most.
+	OnHold  []OnHoldKey[T]  `json:"on_hold"`
+	// Failing are the failing keys of the queue, also those of other pools and processes: 10,000 at most, with
+	// the most failures first.
 	Failing []FailedKey[T] `json:"failing"`
 	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key
 	// leaves the list when this pool handles it and does not give it up again, and by Forget.
 	GivenUp []FailedKey[T] `json:"given_up"`
-	// Busiest are the keys with the most calls in the last ten minutes: a hundred at most, the one with the most
-	// first. Numbers are off by 1 % of all calls at most, and exact if no minute had more than a hundred keys.
+	// Busiest are the keys with the most calls in the last ten minutes, a hundred at most. Numbers are off by
+	// 1 % of all calls at most, and exact if no minute had more than a hundred keys.
 	Busiest []BusyKey[T] `json:"busiest,omitempty"`
-	// Unanswered is the key of Stats.OldestUnanswered, or nil. A queue with priorities or an order of its own
-	// cannot name it if it has queued it behind others.
+	// Unanswered is the key of Stats.OldestUnanswered, or nil. It is also nil if a priority has queued that key
+	// behind others.
 	Unanswered *UnansweredKey[T] `json:"unanswered,omitempty"`
 }
 
-// KeySnapshot is what a pool knows of a key. It holds copies.
+// KeySnapshot is what a pool knows of a key.
 type KeySnapshot[T comparable] struct {
 	Key T `json:"key"`
-	// Running is the running call, or nil.
+	// Running, OnHold, Failing and GivenUp are set while the key is that. A key that is slowed down after
+	// interruptions is also on hold here.
 	Running *RunningKey[T] `json:"running,omitempty"`
-	// OnHold is set while the key is on hold.
-	OnHold *OnHoldKey[T] `json:"on_hold,omitempty"`
-	// Failing is set if the last call has failed and the key is to come again, GivenUp if it was given up.
-	Failing *FailedKey[T] `json:"failing,omitempty"`
-	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
-	// PanicStack is the stack, at most 8 KiB, of its last call that panicked since it fails, if that is among
-	// the last 32 of the pool.
+	OnHold  *OnHoldKey[T]  `json:"on_hold,omitempty"`
+	Failing *FailedKey[T]  `json:"failing,omitempty"`
+	GivenUp *FailedKey[T]  `json:"given_up,omitempty"`
+	// PanicStack, at most 8 KiB, is the stack of the key's last panic since it fails, if that is among the last
+	// 32 of the pool.
 	PanicStack string `json:"panic_stack,omitempty"`
-	// Causes are why the running call came.
+	// Causes are those of the running call.
 	Causes workqueue.Causes `json:"causes,omitzero"`
-	// AtOnce is how many calls in a row wanted the key again at once: see [Call.AtOnce].
+	// AtOnce is how many calls in a row wanted the key again at once, see [Call.AtOnce].
 	AtOnce int `json:"at_once,omitempty"`
-	// MaxAttempts is how often the key is tried before it is given up, or 0 without a limit.
+	// MaxAttempts is how often a failing key is tried before it is given up, or 0 without a limit.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
@@ -80,7 +77,7 @@ func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// SnapshotKey returns what the pool knows of one key, after asking the queue.
+// SnapshotKey returns what is known of one key, after asking the queue.
 func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t, key, key) }
 
 // What follows is written once for T and for the keys of an [Inspector], which are of type any: show returns

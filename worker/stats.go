@@ -8,58 +8,54 @@ import (
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
-// Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded,
-// which is Handled - Failed - Requeued - Interrupted; requeued; interrupted; retried, which is Failed -
-// GivenUp; given up.
+// Stats are a pool's numbers at one moment. Of the calls that have ended, Handled - Failed - Requeued -
+// Interrupted have succeeded.
 type Stats struct {
 	// Name and Queue are the names of the pool and of its queue.
 	Name  string `json:"name"`
 	Queue string `json:"queue"`
 
-	// Wanted is the number of workers that SetWorkers or Options have asked for, and 0 once Run has returned.
+	// Wanted is the number of workers that SetWorkers or Options ask for, and 0 once Run has returned. Living
+	// are the workers that exist, after Run those whose handlers were left behind.
 	Wanted int `json:"wanted"`
-	// Living is the number of workers that exist. After Run they are those whose handlers were left behind.
 	Living int `json:"living"`
-	// Paused reports that [Pool.Pause] keeps the pool from starting keys, until PausedUntil or, if that is zero,
-	// until Resume.
+	// Paused reports a pause, see [Pool.Pause]. PausedUntil is zero if it lasts until Resume.
 	Paused      bool      `json:"paused,omitempty"`
 	PausedUntil time.Time `json:"paused_until,omitzero"`
-	// Busy is the number of workers that handle a key.
+	// Busy is the number of running calls.
 	Busy int `json:"busy"`
 	// StartLimited reports that keys are queued, and Options.StartLimit keeps them from being handled.
 	StartLimited bool `json:"start_limited"`
 	// Stuck is the number of running calls that were reported as stuck.
 	Stuck int `json:"stuck"`
 	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of all
-	// running calls together: without keys on hold, unlike the queue's numbers of that name.
+	// running calls together.
 	LongestRunning time.Duration `json:"longest_running_ns"`
 	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 
-	// Handled counts the calls of the handler that have ended, in every way.
+	// Handled counts all calls of the handler that have ended.
 	Handled uint64 `json:"handled"`
-	// Failed counts the calls that have failed, Panicked and GivenUp included.
+	// Failed counts the calls that have failed. Some of them have panicked, and some were given up.
 	Failed   uint64 `json:"failed"`
 	Panicked uint64 `json:"panicked"`
+	GivenUp  uint64 `json:"given_up"`
 	// TimedOut counts the calls that took HandlerTimeout or longer, regardless of their answer.
 	TimedOut uint64 `json:"timed_out"`
-	// Requeued counts the calls that asked for their key again, by Requeue, RequeueAfter or Every, and
-	// RequeuedAfter those of them that had a delay.
+	// Requeued counts the calls that asked for their key again, and RequeuedAfter those with a delay.
 	Requeued      uint64 `json:"requeued"`
 	RequeuedAfter uint64 `json:"requeued_after"`
-	// Interrupted counts the calls without an answer of their own: see [NextInterrupted] and [NextLost].
+	// Interrupted counts the calls that ended with [NextInterrupted] or [NextLost].
 	Interrupted uint64 `json:"interrupted"`
-	// Looping is the number of keys that are slowed down: see [Call.AtOnce]. A key that others have handled or
-	// removed counts for ten minutes more.
+	// Looping is the number of keys that are slowed down, see [Call.AtOnce]. A key that others have handled
+	// counts for ten minutes more.
 	Looping int `json:"looping"`
-	// Holds counts the holds that have begun, OnHold is the number of those that have not ended, and
-	// HoldsToLimit counts those that have come to their limit. See [Call.Hold].
+	// Holds counts the holds of [Call.Hold] that have begun, and HoldsToLimit those that have come to their
+	// limit. OnHold is the number of keys on hold.
 	Holds        uint64 `json:"holds"`
 	OnHold       int    `json:"on_hold"`
 	HoldsToLimit uint64 `json:"holds_to_limit"`
-	// GivenUp counts the calls that failed and whose key was not retried.
-	GivenUp uint64 `json:"given_up"`
 
-	// Failing is that of the queue's Stats.
+	// Failing is the number of failing keys of the queue.
 	Failing int `json:"failing"`
 	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], and GivenUpUnlisted counts those that
 	// left it because it was full.
@@ -69,38 +65,37 @@ type Stats struct {
 	// Durations has the times that the handler took.
 	Durations *workqueue.Histogram `json:"durations"`
 
-	// RetryDelays has the delays that failed keys got, where the same failure counts once, and HoldDurations the
-	// times for which keys were on hold. Each is nil if there were none. The buckets are those of Durations.
+	// RetryDelays has the delays that failures got, and HoldDurations the times for which keys were on hold.
+	// Each is nil while it is empty. All histograms have the same buckets.
 	RetryDelays   *workqueue.Histogram `json:"retry_delays,omitempty"`
 	HoldDurations *workqueue.Histogram `json:"hold_durations,omitempty"`
 
-	// BusiestShare is which part of the calls of the last ten minutes was for the key with the most: see Busiest
-	// of [Snapshot]. It is zero if there were less than a hundred calls.
+	// BusiestShare is which part of the calls of the last ten minutes was for the busiest key. It is zero with
+	// less than a hundred calls.
 	BusiestShare float64 `json:"busiest_share,omitempty"`
 
-	// Changes has the times from the first add of a key, or the time when it came due, until a call succeeded or
-	// asked for the key again. Keys that are given up, forgotten or removed are not in it. It is nil if the
-	// queue has no metrics. The buckets are those of Durations.
+	// Changes has the times from the first add of a key, or when it came due, until a call succeeded or asked
+	// for the key again. Keys that are given up, forgotten or removed are not in it. It is nil if the queue has
+	// no metrics.
 	Changes *workqueue.Histogram `json:"changes"`
-	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or
-	// interrupted, or zero. Keys on hold do not count. Of a queue on a server, keys that other processes have
-	// dealt with may count for ten minutes.
+	// OldestUnanswered is the age of the oldest change that is not in it yet, or zero. Keys on hold do not
+	// count. Of a queue on a server, keys that other processes have dealt with may count for ten minutes.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
-	// Listed is how many keys the last successful list of Options.List had, ListedAt when it ended, and ListTook
-	// how long it took. ListsFailed counts those that failed.
+	// Listed is how many keys the last successful call of Options.List had, ListedAt when it ended, and ListTook
+	// how long it took. ListsFailed counts the failed ones.
 	Listed      int           `json:"listed,omitempty"`
 	ListedAt    time.Time     `json:"listed_at,omitzero"`
 	ListTook    time.Duration `json:"list_took_ns,omitempty"`
 	ListsFailed uint64        `json:"lists_failed,omitempty"`
 
-	// Ended reports that Run has returned and no handler is running: nothing will change any more.
+	// Ended reports that Run has returned and no handler is running: nothing changes any more.
 	Ended bool `json:"ended"`
 }
 
-// Plus returns the sums of the numbers of two pools, but the larger Failing, which pools of one queue share,
-// LongestRunning, OldestUnanswered, BusiestShare and ListTook, the older ListedAt, the later PausedUntil, and
-// the first name. Ended is set if both pools have ended. Neither s nor t is changed.
+// Plus returns the numbers of two pools together: sums of counts, the larger times and shares and the larger
+// Failing, which pools of one queue share, the older ListedAt, the later PausedUntil and the first name.
+// Ended is set if both have ended.
 func (s Stats) Plus(t Stats) Stats {
 	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
 	s.Wanted += t.Wanted
@@ -154,9 +149,8 @@ func endOfPauses(s, t Stats) time.Time {
 	return s.PausedUntil
 }
 
-// Stats returns the numbers of the calls, after asking the queue for its own. A tracker does not know the
-// workers: Wanted and Living are the running calls, like Busy. Ended reports that the queue is shut down, and
-// no key is left in it or on hold.
+// Stats returns the numbers of the calls. A tracker does not know the workers: Wanted and Living are the
+// running calls. Ended reports that the queue is shut down, and no key is left in it or on hold.
 func (t *Tracker[T]) Stats() Stats {
 	s, _ := t.stats()
 	return s

@@ -36,22 +36,25 @@ import (
 //	NextRetry, NextGiveUp  nothing: End has called the queue's Fail
 //	NextLost               nothing
 //
-// In every case it calls [Tracked.Done] then, which calls the queue's Done, perhaps later: the key may be on
-// hold. All methods may be called from any goroutine. A queue that is not of this project needs
-// foreign.RateLimiting: call it once, and use only what it returns.
+// In every case it then calls [Tracked.Done], which calls the queue's Done, later if the key is put on hold.
+// All methods may be called from any goroutine. For a queue of other projects see foreign.RateLimiting.
 type Tracker[T comparable] struct {
 	options Options[T]
 	argsErr error        // what makes no sense in the queue and the options
 	logger  *slog.Logger // with the name as attribute
 	madeAt  uintptr      // where the program made the tracker or its pool
 
-	raw           workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
-	queue         workqueue.ExtendedRateLimiting[T]       // raw, or nil if it is another queue
-	priorities    operate.Operable[T]                     // raw, or nil if it has none
-	leaser        leasing.Leaser[T]                       // raw, or nil
-	answers       leasing.Answerer[T]                     // raw, or nil
-	knowsAddTimes bool                                    // the queue has metrics, and says when keys were added
+	// The queue as the program has made it, and as each of the interfaces that it implements. The others are
+	// nil.
+
+	raw        workqueue.TypedRateLimitingInterface[T]
+	queue      workqueue.ExtendedRateLimiting[T] // nil only in a pool whose Run refuses its queue
+	priorities operate.Operable[T]
+	leaser     leasing.Leaser[T]
+	answers    leasing.Answerer[T]
+
 	queueName     string
+	knowsAddTimes bool // the queue has metrics, and says when keys were added
 
 	loop   *dueloop.Loop                        // ends the holds at their limits
 	hasher func() (stablehash.Hasher[T], error) // for Every
@@ -83,10 +86,10 @@ type Tracker[T comparable] struct {
 	}
 }
 
-// NewTracker returns a tracker for the keys of queue. It uses the options that are about calls: Name,
-// MaxRetries, RetryFor, HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger, Clock
-// and, for the buckets of histograms, MetricsProvider, which does not discover the tracker. It panics if an
-// option makes no sense, or queue is nil or not of this project.
+// NewTracker returns a tracker for the keys of queue. It uses the options Name, MaxRetries, RetryFor,
+// HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger, Clock and, for the buckets of
+// histograms only, MetricsProvider. It panics if an option makes no sense, or queue is nil or not of this
+// project.
 func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := newTracker(notNilPointer(queue), options)
 	if t.argsErr != nil {
@@ -141,9 +144,8 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
-// [Tracked.Context], is made from ctx. Over a [leasing.Leaser] it may have ended already although ctx has
-// not: the lease was lost, and another process may have the key. So test it before the handler is called. End
-// then ignores what it is given, counts nothing, and returns NextLost with the context's cause.
+// [Tracked.Context], is made from ctx. Over a [leasing.Leaser], do not call the handler if it has ended
+// already: the lease is lost. End then counts nothing, and returns NextLost with the context's cause.
 func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	h := workqueue.HandOut[T]{Key: key, Failures: t.queue.Failures(key), AddedAt: t.queue.AddedAt(key)}
 	if t.priorities != nil {
@@ -162,11 +164,10 @@ func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	return c
 }
 
-// Context returns the handler's context. It ends with the call, and earlier by Options or [Tracker.Cancel].
+// Context returns the handler's context.
 func (c *Tracked[T]) Context() context.Context { return c.ctx }
 
-// Interrupted reports whether a context of [Call.UntilAdded] has ended because the key was added again. If
-// not, but End returns NextInterrupted, perhaps no add brings the key.
+// Interrupted reports whether a context of [Call.UntilAdded] has ended because the key was added again.
 func (c *Tracked[T]) Interrupted() bool {
 	c.tracker.mu.Lock()
 	defer c.tracker.mu.Unlock()
@@ -174,8 +175,7 @@ func (c *Tracked[T]) Interrupted() bool {
 }
 
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be
-// called once, and before the queue's Done. If the handler has panicked, err must be a [*PanicError]; if it
-// has called runtime.Goexit, [ErrGoexit].
+// called once, and before Done. Of a panic err is a [*PanicError], and of runtime.Goexit [ErrGoexit].
 func (c *Tracked[T]) End(err error) Result[T] {
 	if c.lostBefore {
 		c.result.Err, c.result.Next = context.Cause(c.ctx), NextLost
@@ -193,7 +193,7 @@ func (c *Tracked[T]) End(err error) Result[T] {
 func (c *Tracked[T]) HasHold() bool { return c.hold != nil || c.slowDown > 0 }
 
 // Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
-// That is called once: at once or, if the key is put on hold, when the hold ends, on any goroutine.
+// It calls that at once or, if the key is put on hold, when the hold ends, on any goroutine.
 func (c *Tracked[T]) Done(done func()) { c.doneOrHold(func(T) { done() }) }
 
 // findRunningLocked returns the running call of key, or nil.
@@ -205,7 +205,7 @@ func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
-// there is one. An error that the handler then returns is a failure. Cancel does not wait.
+// there is a handler. An error that the handler then returns is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
 	t.mu.Lock()
 	c := t.findRunningLocked(key)

@@ -16,9 +16,8 @@ import (
 // A pool is wedged if all its workers have been in calls for longer than limit, while a key is queued that
 // could be handed out: then the error names the key of the longest call. It is also wedged if Options.Ready
 // has not returned for longer than limit. So limit must be longer than any call that is in order. Before Run,
-// in a pause of the pool, and once the pool starts no more keys, it is not wedged.
-//
-// Wedged does not block. It asks the queue for its Stats, and no server.
+// in a pause, and once no more keys are started, a pool is not wedged. Wedged does not block, and asks no
+// server.
 func (p *Pool[T]) Wedged(limit time.Duration) error {
 	now := p.options.Clock.Now()
 	p.mu.Lock()
@@ -39,9 +38,9 @@ func (p *Pool[T]) Wedged(limit time.Duration) error {
 	return p.tracker.wedged(now, limit, workers)
 }
 
-// Wedged is [Pool.Wedged] for workers that the tracker does not know: it takes the largest number of calls
-// that have run at once for their number, and also demands that a key has been queued for longer than limit.
-// For a queue without metrics it returns nil.
+// Wedged is [Pool.Wedged], where the number of workers is the largest number of calls that have run at once.
+// It also demands that a key has been queued for longer than limit, so for a queue without metrics it returns
+// nil.
 func (t *Tracker[T]) Wedged(limit time.Duration) error {
 	t.mu.Lock()
 	workers := t.mu.mostRunning
