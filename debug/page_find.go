@@ -31,39 +31,24 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		p.refreshIf(false)
 		return p
 	}
-	looked := 0
+	search, looked := &search{text: text}, 0
 	for _, e := range entries {
 		r := h.read(e, 0)
 		part, cancel := context.WithTimeout(ctx, searchTime/4)
-		s := h.search(part, make(chan struct{}, 1), r, text, "") // This one has its turn already.
-		cancel()
-		p.Found.add(s.report(r), e.named())
-		looked += r.looked
-		if s.incomplete {
+		if !search.goOver(part, r) {
 			p.Found.Unanswered = append(p.Found.Unanswered, e.named())
 		}
+		cancel()
+		looked += r.looked
 	}
-	p.Found.Incomplete = len(p.Found.Unanswered) > 0
+	unanswered := p.Found.Unanswered
+	p.Found = search.report()
+	p.Found.Unanswered, p.Found.Incomplete = unanswered, p.Found.Incomplete || len(unanswered) > 0
+	for i := range p.Found.Keys {
+		name := search.keys[i].in.entry.named()
+		p.Found.Keys[i].Queue = &name
+	}
 	p.Keys = rowsOf("", p.Found.Keys, nil)
 	p.refreshIf(looked <= fewKeys)
 	return p
-}
-
-// add adds what was found in one queue. Keys that are called exactly so take the place of others.
-func (f *foundReport) add(found foundReport, in queueName) {
-	switch {
-	case found.Exact && !f.Exact:
-		f.Exact, f.More, f.Keys = true, found.More, f.Keys[:0]
-	case found.Exact != f.Exact:
-		return
-	default:
-		f.More = f.More || found.More
-	}
-	for _, k := range found.Keys {
-		k.Queue = &in
-		f.Keys = append(f.Keys, k)
-	}
-	if len(f.Keys) > maxFound {
-		f.Keys, f.More = f.Keys[:maxFound], true
-	}
 }

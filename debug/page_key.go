@@ -16,12 +16,12 @@ type keyPage struct {
 func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyPage {
 	text, id := query.Get("key"), query.Get("id")
 	r := h.read(e, 0)
-	s := h.search(ctx, h.searching, r, text, id)
+	s, found := h.search(ctx, r, text, id)
 	p := &keyPage{Row: keyRow{QueueID: e.id}}
-	p.storyReport = storyReport{Time: r.at.UTC(), Queue: e.named(), Incomplete: s.incomplete}
+	p.storyReport = storyReport{Time: r.at.UTC(), Queue: e.named(), Incomplete: found.Incomplete}
 	switch {
 	case s.exact:
-		p.Row = r.row(s.keys[0], h.actionsOf(r))
+		p.Row = r.row(s.keys[0].knownKey, h.actionsOf(r))
 	case r.missing != nil:
 		p.Row.keyReport = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateUnknown, ID: id}
 	default:

@@ -97,11 +97,10 @@ func (p *queuePage) addKeys(ctx context.Context, h *Handler, r *reading, limit i
 // addFound adds the keys that are called text, or contain it.
 func (p *queuePage) addFound(ctx context.Context, h *Handler, r *reading, text string) {
 	r.looked = 0
-	s := h.search(ctx, h.searching, r, text, "")
-	found := s.report(r)
+	s, found := h.search(ctx, r, text, "")
 	p.Found, p.FoundKeys = &found, rowsOf(r.entry.id, found.Keys, nil)
 	if s.exact && len(s.keys) == 1 {
-		row := r.row(s.keys[0], p.Actions)
+		row := r.row(s.keys[0].knownKey, p.Actions)
 		row.Linked, p.Story = true, &row
 	}
 }

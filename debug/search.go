@@ -22,30 +22,29 @@ const (
 	minCut = maxKey - utf8.UTFMax + 1
 )
 
-// search looks for keys by their text.
+// search looks for keys that are called text and have that id, unless it is empty, or else for those whose
+// texts contain it.
 type search struct {
-	// text is what keys are called or contain, and id the id of the key, unless it is empty. maybeCut: the text
-	// may be only what the page shows of a key.
 	text, id string
-	maybeCut bool
-
-	// exact reports that keys are called exactly that. If none is, they are those whose texts contain it.
+	// exact reports that the keys are called exactly that. If none is, they contain it.
 	exact bool
-	keys  []knownKey
+	keys  []foundKey
 	// more reports that there are more such keys, and incomplete that not all keys could be looked at.
 	more, incomplete bool
 }
 
-func newSearch(text, id string) *search {
-	maybeCut := len(text) >= minCut || strings.Contains(text, `\`)
-	return &search{text: text, id: id, maybeCut: maybeCut}
+// foundKey is a key, and the queue that it was found in.
+type foundKey struct {
+	knownKey
+	in *reading
 }
 
 // offer adds k if it is called as what is searched for, or at least contains it. The first key that is called
 // exactly so takes the place of those that contain it.
-func (s *search) offer(k knownKey) {
+func (s *search) offer(k knownKey, in *reading) {
 	text := keyText(k.key())
-	exact := text == s.text || s.maybeCut && cut(text, maxKey) == s.text
+	maybeCut := len(s.text) >= minCut || strings.Contains(s.text, `\`)
+	exact := text == s.text || maybeCut && cut(text, maxKey) == s.text
 	switch {
 	case exact && s.id != "" && keyID(k.key()) != s.id:
 		return
@@ -54,39 +53,51 @@ func (s *search) offer(k knownKey) {
 	case exact && !s.exact:
 		s.exact, s.keys, s.more = true, nil, false
 	}
-	isSame := func(have knownKey) bool { return have.key() == k.key() }
+	isSame := func(have foundKey) bool { return have.in == in && have.key() == k.key() }
 	if i := slices.IndexFunc(s.keys, isSame); i >= 0 {
 		s.keys[i].addPool(k.inPools)
 	} else if s.more = s.more || len(s.keys) == maxFound; !s.more {
-		s.keys = append(s.keys, k)
+		s.keys = append(s.keys, foundKey{k, in})
 	}
 }
 
-// search looks for the keys that are called text (and have that id, unless it is empty), or else for those
-// whose texts contain it. When turn lets it, it goes over all keys, because several may have that text. With
-// an id the first match ends it.
-func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string) *search {
-	s := newSearch(text, id)
+// goOver offers all keys of a queue, because several may have the text. With an id the first match ends it.
+// It reports whether there was time for all.
+func (s *search) goOver(ctx context.Context, r *reading) bool {
+	for k := range r.keysIn(ctx, "") {
+		if s.offer(k, r); s.exact && s.id != "" {
+			break
+		}
+	}
+	return ctx.Err() == nil && r.missing == nil
+}
+
+// report returns what was found, after asking for all that is known of it: a key may be in two states, or has
+// moved meanwhile.
+func (s *search) report() foundReport {
+	found := foundReport{Search: cut(s.text, maxKey), Exact: s.exact, More: s.more, Keys: []keyReport{}}
+	for i := range s.keys {
+		k := &s.keys[i]
+		k.in.look(&k.knownKey)
+		found.Keys = append(found.Keys, k.in.report(k.knownKey))
+		s.incomplete = s.incomplete || k.in.missing != nil
+	}
+	found.Incomplete = s.incomplete
+	return found
+}
+
+// search looks for keys of one queue, when the searches before have ended.
+func (h *Handler) search(ctx context.Context, r *reading, text, id string) (*search, foundReport) {
+	s := &search{text: text, id: id}
 	if k, isThere := r.stringKey(ctx, text, []string{id}); isThere {
-		s.offer(k)
+		s.offer(k, r)
 	}
 	if !s.exact {
-		ctx, done, noTurn := searchTurn(ctx, turn, searchTime)
-		defer done()
-		if noTurn == nil {
-			for k := range r.keysIn(ctx, "") {
-				if s.offer(k); s.exact && id != "" {
-					break
-				}
-			}
-		}
-		s.incomplete = ctx.Err() != nil
+		ctx, done, noTurn := searchTurn(ctx, h.searching, searchTime)
+		s.incomplete = noTurn != nil || !s.goOver(ctx, r)
+		done()
 	}
-	for i := range s.keys {
-		r.look(&s.keys[i]) // It may be in two states, or has moved meanwhile.
-	}
-	s.incomplete = s.incomplete || r.missing != nil
-	return s
+	return s, s.report()
 }
 
 // stringKey returns the key of the queue that is that string and has one of the ids: it need not be searched
@@ -108,8 +119,7 @@ func (r *reading) stringKey(ctx context.Context, text string, ids []string) (k k
 // searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. It
 // returns a context for this caller, which ends with ctx or after limit, and done, which lets the next one
 // begin. It returns an error if others have kept the token for so long; done must be called even then.
-func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_ context.Context, done func(),
-	err error) {
+func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_ context.Context, done func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	select {
 	case turn <- struct{}{}:
@@ -121,9 +131,4 @@ func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_
 		err = refuse(http.StatusServiceUnavailable, "Others are going over all keys: try again in a minute.")
 		return ctx, cancel, err
 	}
-}
-
-func (s *search) report(r *reading) foundReport {
-	return foundReport{Search: cut(s.text, maxKey), Exact: s.exact, Keys: mapped(s.keys, r.report),
-		More: s.more, Incomplete: s.incomplete}
 }
