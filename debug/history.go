@@ -33,7 +33,7 @@ type history struct {
 // measure is what a queue had counted at some time.
 type measure struct {
 	sample
-	times
+	times times
 }
 
 type sample struct {
@@ -124,17 +124,11 @@ func (h *history) begin(m measure) {
 func (h *history) add(m measure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.mu.samples) > historyLen {
-		h.mu.samples = slices.Delete(h.mu.samples, 0, 1)
-	}
-	h.mu.samples = append(h.mu.samples, m.sample)
-	if m.at().Sub(h.mu.middle.at) >= recentFor {
+	h.mu.samples = append(h.mu.samples[max(0, len(h.mu.samples)-historyLen):], m.sample)
+	if m.at.Sub(h.mu.middle.at) >= recentFor {
 		h.mu.started, h.mu.middle = h.mu.middle, m.times
 	}
 }
-
-// at returns when m was read.
-func (m measure) at() time.Time { return m.sample.at }
 
 // timeline is a history: what happened between samples, oldest first. The first one was taken at from.
 type timeline struct {
@@ -142,9 +136,10 @@ type timeline struct {
 	from   time.Time
 }
 
-// timeline returns the history up to now. If the last sample is too recent to know a rate since, its rates
-// are taken.
-func (h *history) timeline(now measure, every time.Duration) (t timeline) {
+// timeline returns the queue's history up to now. If the last sample is too recent to know a rate since, its
+// rates are taken.
+func (r *reading) timeline(every time.Duration) (t timeline) {
+	h, now := &r.entry.history, r.measure()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	samples := h.mu.samples
@@ -153,7 +148,7 @@ func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	}
 	last := samples[len(samples)-1]
 	live := pointBetween(last, now.sample)
-	if n := len(t.points); n > 0 && now.at().Sub(last.at) < every/5 {
+	if n := len(t.points); n > 0 && now.at.Sub(last.at) < every/5 {
 		before := t.points[n-1]
 		live.rates, live.Latency, live.Work = before.rates, before.Latency, before.Work
 		live.at = slices.MaxFunc([]time.Time{live.at, before.at}, time.Time.Compare)
@@ -162,18 +157,13 @@ func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	return t
 }
 
-// timeline returns the queue's history up to now.
-func (r *reading) timeline(every time.Duration) timeline {
-	return r.entry.history.timeline(r.measure(), every)
-}
-
 // rates returns the rates of the last minute.
 func (h *history) rates(now measure) rates {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since := h.mu.samples[0]
 	for _, s := range slices.Backward(h.mu.samples) {
-		if now.at().Sub(s.at) >= time.Minute {
+		if now.at.Sub(s.at) >= time.Minute {
 			since = s
 			break
 		}
@@ -187,12 +177,12 @@ func (h *history) recent(now measure) recentReport {
 	defer h.mu.Unlock()
 	since := h.mu.started
 	return recentReport{
-		Covers:  seconds(now.at().Sub(since.at)),
+		Covers:  seconds(now.at.Sub(since.at)),
 		Latency: newTimesReport(difference(now.times.latency, since.latency)),
 		Work:    newTimesReport(difference(now.times.work, since.work)),
-		Hold:    newTimesReport(difference(now.hold, since.hold)),
-		Delays:  newTimesReport(difference(now.delays, since.delays)),
-		Change:  newTimesReport(difference(now.change, since.change)),
+		Hold:    newTimesReport(difference(now.times.hold, since.hold)),
+		Delays:  newTimesReport(difference(now.times.delays, since.delays)),
+		Change:  newTimesReport(difference(now.times.change, since.change)),
 	}
 }
 

@@ -55,6 +55,32 @@ var functions = template.FuncMap{
 	"clock":  func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
 }
 
+// cell is a number in a table, or a tile above it. Class is how much it deserves attention: bad, warn, none
+// or "". Href is what a tile links to.
+type cell struct{ Label, Text, Class, Href string }
+
+// newCell returns a cell with a number or a text. Of the classes it gets the first, unless there is nothing.
+func newCell(label string, value any, class ...string) cell {
+	c := newTile(label, "", value, class...)
+	if c.Text == "0" || c.Text == "–" || c.Text == "" {
+		c.Class = "none"
+	}
+	return c
+}
+
+// newTile is newCell for a tile, which nothing makes pale.
+func newTile(label, href string, value any, class ...string) cell {
+	text, isText := value.(string)
+	if !isText {
+		text = number(value)
+	}
+	c := cell{Label: label, Text: text, Href: href}
+	if text != "0" && text != "–" && text != "" && len(class) > 0 && class[0] != "none" {
+		c.Class = class[0]
+	}
+	return c
+}
+
 // durationOf returns a duration, which may be one of seconds or a pointer to such.
 func durationOf(d any) time.Duration {
 	switch d := d.(type) {
