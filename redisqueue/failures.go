@@ -30,9 +30,9 @@ func (q *Queue[T]) addRateLimited(item T) putter[T] {
 	if limiter := q.limiter(); limiter != nil {
 		return q.delayed(item, limiter.When(item))
 	}
-	details := failDetails(workqueue.Failure{}, "", "")
+	f := newFailure(workqueue.Failure{}, "", "")
 	return func(s *shard[T], encoded string) opSeq {
-		o := s.newFailLocked(item, encoded, details, nil)
+		o := s.newFailLocked(item, encoded, f, nil)
 		if q.leasedLocked(item) {
 			o.byHolder(noFence)
 		}
@@ -80,11 +80,11 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	default:
 		delay = fmt.Sprint(ceilMicros(limiter.When(item)))
 	}
-	details, result := failDetails(f, flags, delay), make(chan error, 1)
+	told, result := newFailure(f, flags, delay), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
 	// The server must get the failure even if ctx has already ended: otherwise item would not be retried.
 	err := q.answer(item, encoded, s, func(s *shard[T], encoded string) *op {
-		return s.newFailLocked(item, encoded, details, func(a opResult, err error) {
+		return s.newFailLocked(item, encoded, told, func(a opResult, err error) {
 			answered = workqueue.Retry{Attempt: a.n, Delay: a.left, Same: a.same, GivenUp: a.givenUp}
 			result <- err
 		})
@@ -117,23 +117,24 @@ func predict(known workqueue.Failures, f workqueue.Failure) workqueue.Retry {
 	return r
 }
 
-// failDetails returns what fail in failures.lua must know of a failure. With a RateLimiter, flags and delay
-// say what this replica has decided; empty, they leave it to the server.
-func failDetails(f workqueue.Failure, flags, delay string) string {
+// failure is a failure as fail in failures.lua reads it.
+type failure struct{ details, reason string }
+
+// newFailure runs without a lock: the error's text is foreign code. With a RateLimiter, flags and delay say
+// what this replica has decided; empty, they leave it to the server.
+func newFailure(f workqueue.Failure, flags, delay string) failure {
 	if f.Terminal {
 		flags += "t"
 	}
-	return fmt.Sprintf("%d %d %d %s %s %s",
-		ceilMicros(f.AtLeast), f.MaxRetries, ceilMicros(f.RetryFor), cmp.Or(flags, "-"), cmp.Or(delay, "-"),
-		reasonOf(f.Err))
+	return failure{reason: reasonOf(f.Err), details: fmt.Sprintf("%d %d %d %s %s ",
+		ceilMicros(f.AtLeast), f.MaxRetries, ceilMicros(f.RetryFor), cmp.Or(flags, "-"), cmp.Or(delay, "-"))}
 }
 
 // newFailLocked returns the operation of a failure. answered, unless nil, is called with the server's answer,
 // under the lock.
-func (s *shard[T]) newFailLocked(item T, encoded, details string, answered func(opResult, error)) *op {
+func (s *shard[T]) newFailLocked(item T, encoded string, f failure, answered func(opResult, error)) *op {
 	held := s.q.mu.held[item]
-	reason := strings.SplitN(details, " ", 6)[5]
-	o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, details))
+	o := newOp(codeFail, fmt.Sprintf("%016d%s%s%s", len(encoded), encoded, f.details, f.reason))
 	o.onResult = func(a opResult, err error) {
 		if err == nil && a.late {
 			err = leasing.ErrLost
@@ -145,7 +146,7 @@ func (s *shard[T]) newFailLocked(item T, encoded, details string, answered func(
 			if held.failures == 0 {
 				held.failingSince = time.Now()
 			}
-			held.failures, held.retryAt, held.err = a.n, time.Now().Add(a.left), reason
+			held.failures, held.retryAt, held.err = a.n, time.Now().Add(a.left), f.reason
 			if a.givenUp {
 				held.failures = 0
 			}

@@ -82,10 +82,9 @@ local function backoff(failures)
 		delay = delay / 2 * (1 + math.random())
 	end
 	if rate > 0 then -- a token bucket like that of handout.lua
-		local field = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+')
-		local tokenTime = 1000000 / rate
-		local fullAt = math.min(fullAtOf(field) + tokenTime, FOREVER)
-		call('HSET', META, field, whole(fullAt))
+		local bucket, tokenTime = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+'), 1000000 / rate
+		local fullAt = math.min(fullAtOf(bucket) + tokenTime, FOREVER)
+		call('HSET', META, bucket, whole(fullAt))
 		delay = math.max(delay, fullAt - setting('burst') * tokenTime - now)
 	end
 	return math.ceil(delay)

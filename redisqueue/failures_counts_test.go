@@ -337,7 +337,7 @@ func (q *Queue[T]) addRateLimitedAfter(item T, atLeast time.Duration) {
 		q.AddAfter(item, max(limiter.When(item), atLeast))
 		return
 	}
-	details := failDetails(workqueue.Failure{AtLeast: atLeast}, "", "")
+	details := newFailure(workqueue.Failure{AtLeast: atLeast}, "", "")
 	q.put(item, func(s *shard[T], encoded string) opSeq {
 		return s.putLocked(s.newFailLocked(item, encoded, details, nil))
 	})

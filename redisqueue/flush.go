@@ -37,7 +37,9 @@ func (q *Queue[T]) Settle(ctx context.Context) (unsettled []T, err error) {
 		ends := isEnding && len(q.mu.held) == 0
 		q.mu.Unlock()
 		if ends {
-			err = q.awaitEnd(ctx)
+			if err = q.awaitEnd(ctx, nil); err != nil && errors.Is(err, ctx.Err()) {
+				err = errors.Join(err, q.Info().Outage)
+			}
 			break
 		}
 		err = q.confirmAll(ctx, func(s *shard[T]) *confirmation {
@@ -54,21 +56,6 @@ func (q *Queue[T]) Settle(ctx context.Context) (unsettled []T, err error) {
 		err = ErrNotSent
 	}
 	return q.unsettled(), err
-}
-
-// awaitEnd waits until this replica, which is ending, has ended.
-func (q *Queue[T]) awaitEnd(ctx context.Context) error {
-	select {
-	case <-q.ended:
-	case <-ctx.Done():
-		return errors.Join(ctx.Err(), q.Info().Outage)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.mu.ending.dropped {
-		return ErrNotSent
-	}
-	return nil
 }
 
 // unsettled returns the keys whose Done was not sent, or not answered.

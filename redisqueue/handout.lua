@@ -3,11 +3,11 @@
 -- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those
 -- that come until then are missing now.
 local startRate, startBurst = setting('startrate'), setting('startburst')
-local START_FULL_AT = 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
+local bucket = startRate > 0 and 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
 local fullAt = now
 local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
-if startRate > 0 then
-	fullAt = fullAtOf(START_FULL_AT)
+if bucket then
+	fullAt = fullAtOf(bucket)
 	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- fullAt is at most FOREVER
 	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
 end
@@ -21,11 +21,12 @@ local newlyHeld = {} -- what enters HELD, as arguments of ZADD
 local usedNotes = {}
 local hasFailures = call('ZCARD', FAILURES) > 1
 
--- read reads what the first n keys of a list may have, all at once. What no key has stays nil.
+-- readAbout reads what the first n keys of a list have beside their states, all at once. What no key has stays
+-- nil.
 local nextNotes -- causes and priority of the next hand-out of each key in turn
 local retries, atOnces -- of each key, its value in RETRIES and the field AT_ONCE
 local heldNotes = {} -- as arguments of HSET
-local function read(keys, n)
+local function readAbout(keys, n)
 	if n == 0 then return end
 	local notes, fields = {}, {}
 	for i = 1, hasNotes and n or 0 do
@@ -39,7 +40,7 @@ local function read(keys, n)
 	retries = hasFailures and call('ZMSCORE', RETRIES, unpack(keys, 1, n))
 end
 
--- handOut hands out the key at i of the list that was read.
+-- handOut hands out the key at i of the list that readAbout was given.
 local function handOut(key, i)
 	local failures, left, causes, priority, failing, atOnce = 0, 0, '', 0, '', '0'
 	if retries and retries[i] then
@@ -86,7 +87,7 @@ do
 	end
 	if isPlain then
 		local n = math.min(#newlyQueued, most)
-		read(newlyQueued, n)
+		readAbout(newlyQueued, n)
 		while wantsMore() and nextNew <= n do
 			if isQueued(states[newlyQueued[nextNew]]) then
 				handOut(newlyQueued[nextNew], nextNew)
@@ -116,7 +117,7 @@ do
 		return call('ZRANGE', LINE, from, from + n - 1)
 	end)
 	loadStates(head)
-	read(head, #head)
+	readAbout(head, #head)
 	for i, key in ipairs(head) do
 		if not wantsMore() then break end
 		passed = passed + 1 -- It leaves the line.
@@ -165,6 +166,6 @@ for key in pairs(due) do
 	setPriority(WAITING_PRIORITY, key, 0)
 end
 fullAt = fullAt + handedOut * tokenTime
-if startRate > 0 and handedOut > 0 then
-	call('HSET', META, START_FULL_AT, whole(math.min(math.ceil(fullAt), FOREVER)))
+if bucket and handedOut > 0 then
+	call('HSET', META, bucket, whole(math.min(math.ceil(fullAt), FOREVER)))
 end

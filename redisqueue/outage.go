@@ -82,11 +82,14 @@ func (q *Queue[T]) noteErrorLocked(before, err error) {
 func (s *shard[T]) noteAnswerLocked() {
 	q := s.q
 	if s.server.outage != nil {
-		q.mu.foreign = append(q.mu.foreign, func() {
-			q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name)
-		})
+		q.noteRecoveryLocked("The queue's server answers again")
 	}
 	s.server.outage = nil
+}
+
+// noteRecoveryLocked makes unlock log that an error of the server is over.
+func (q *Queue[T]) noteRecoveryLocked(what string) {
+	q.mu.foreign = append(q.mu.foreign, func() { q.config.Logger.Info(what, "queue", q.config.Name) })
 }
 
 // eviction is what the servers said last of evicting keys.
@@ -121,9 +124,7 @@ func (q *Queue[T]) checkEvictionLocked(now time.Time) {
 			q.noteErrorLocked(before, err)
 		case before != nil && err == nil:
 			e.err = nil
-			q.mu.foreign = append(q.mu.foreign, func() {
-				q.config.Logger.Info("The queue's server evicts no keys any more", "queue", q.config.Name)
-			})
+			q.noteRecoveryLocked("The queue's server evicts no keys any more")
 		}
 	}()
 }

@@ -207,12 +207,16 @@ func (q *Queue[T]) ShutDownWithDrain() { _ = q.ShutDownContext(context.Backgroun
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	q.mu.Lock()
 	q.stopLocked()
-	e, endDrains := &q.mu.ending, q.mu.ending.endDrains
+	endDrains := q.mu.ending.endDrains
 	q.mu.Unlock()
-	var err error
+	return q.awaitEnd(ctx, endDrains)
+}
+
+// awaitEnd waits until this replica, which is ending, has ended, ctx is done or stop is closed.
+func (q *Queue[T]) awaitEnd(ctx context.Context, stop <-chan struct{}) (err error) {
 	select {
 	case <-q.ended:
-	case <-endDrains:
+	case <-stop:
 		err = workqueue.ErrShutDown
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -220,9 +224,9 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case !e.over:
+	case !q.mu.ending.over:
 		return err
-	case e.dropped:
+	case q.mu.ending.dropped:
 		return ErrNotSent
 	}
 	return nil
