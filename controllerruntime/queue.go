@@ -128,8 +128,6 @@ func With[request comparable](config priorityqueue.Config[request],
 		if c.MetricsProvider == nil {
 			c.MetricsProvider = registryMetrics()
 		}
-		// controller-runtime keeps the place of the add.
-		c.PlaceOfAdd = true
 		q := &Queue[request]{Queue: priorityqueue.New(c), calls: new(reconcilerState[request]),
 			dropped: new(droppedKeys[request]), metrics: c.MetricsProvider}
 		for _, f := range onNew {

@@ -34,11 +34,6 @@ type Config[T comparable] struct {
 	// MaxDelay is the MaxDelay of adds whose AddOpts have none, except rate-limited ones.
 	MaxDelay time.Duration
 
-	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add, instead
-	// of taking one when the worker is Done. Each call steps over such keys at the front of a line while they
-	// are held. That is fast unless many thousands of keys are held at once.
-	PlaceOfAdd bool
-
 	// Aging, unless zero, raises the priority of a queued key by one each time the key has been queued for so
 	// long: see "Order" in the package comment. With Aging the queue reads the clock in nearly every call.
 	Aging time.Duration

@@ -55,9 +55,9 @@
 //
 // # Order
 //
-// Keys of higher priority come first, and keys of equal priority in the order in which they took their places
-// in line: at an add, when their time came, or at the Done of the worker that held them (with
-// [Config].PlaceOfAdd at the add in between).
+// Keys of higher priority come first, and keys of equal priority in the order in which they were added or
+// came due. So a key that is added while a worker holds it has the place of that add. Only a key on hold takes
+// its place when it is Done.
 //
 // With [Config].Aging a key gains one level of priority for each Aging that it has been in line. So there is
 // a bound: a key of priority p is handed out before every key of priority P that is queued more than
@@ -97,8 +97,8 @@
 // and group) that have queued keys. Add, Get, Done and Remove take O(log l) at worst. If all priorities are
 // equal, they take constant time, except with both Aging and groups. A delayed key takes O(log n) when it
 // begins to wait and when it comes due. A call that blocks a group, or unblocks it, takes as many steps as
-// the group has priorities with queued keys. No call walks past keys that cannot be handed out, except with
-// [Config].PlaceOfAdd.
+// the group has priorities with queued keys. A call steps over no keys that cannot be handed out, except
+// those at the front of a line that were added while workers hold them.
 //
 // No call holds the lock for more than a few thousand keys, a few milliseconds at a million: longer calls
 // give it back in between.

@@ -28,6 +28,9 @@ func (q *Queue[T]) setOnHoldLocked(s keytable.Slot, info *keyInfo, is bool) {
 	q.mu.onHold += n
 	info.onHold = is
 	if info.state == rerun {
+		if info.line != keytable.None {
+			q.leaveLineLocked(s, info)
+		}
 		q.mu.rerunsOnHold += n
 		q.mu.depths.add(*q.nextPriorityLocked(s, info), -n)
 	}

@@ -27,8 +27,8 @@ import (
 // order in which they took their places, so the first queued one decides.
 //
 // With Aging a key whose priority is raised stays in its old line if its age counts more: see
-// setPriorityLocked. With PlaceOfAdd a key in state rerun stands in its line, and is stepped over until it is
-// queued.
+// setPriorityLocked. A key in state rerun stands in its line, and is stepped over until it is queued. Keys on
+// hold do not, because there may be very many of them.
 
 // lineKey is what a line is found by. Without groups the group is None.
 type lineKey struct {
@@ -69,8 +69,8 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
 	info.state, info.byLimiter = queued, false
 	l := &q.mu.lines.At(info.line).Value
 	q.countQueuedLocked(l, 1)
-	// With PlaceOfAdd s may have kept a place in front of other queued keys: then the line's rank may change.
-	if l.queued == 1 || q.config.PlaceOfAdd {
+	// With Aging the line's rank changes if s has a place in front of the other queued keys.
+	if l.queued == 1 || q.config.Aging > 0 && q.firstQueuedLocked(l) == s {
 		q.moveLineLocked(info.line)
 	}
 	if q.observer != nil {
@@ -107,7 +107,7 @@ func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority
 	*nextPriority = newPriority
 	q.countDepthLocked(info, oldPriority, -1)
 	q.countDepthLocked(info, newPriority, 1)
-	if info.line == keytable.None { // Without PlaceOfAdd a held key joins a line at its Done.
+	if info.line == keytable.None { // A key on hold joins a line at its Done.
 		return
 	}
 	if q.config.Aging > 0 && newPriority > oldPriority {
@@ -139,10 +139,8 @@ func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot {
 
 // queuedFromLocked returns the first queued key from s on in its line, or None.
 func (q *Queue[T]) queuedFromLocked(s keytable.Slot) keytable.Slot {
-	if q.config.PlaceOfAdd {
-		for s != keytable.None && q.mu.keys.At(s).Value.state == rerun {
-			s = q.mu.lists.Next(s)
-		}
+	for s != keytable.None && q.mu.keys.At(s).Value.state == rerun {
+		s = q.mu.lists.Next(s)
 	}
 	return s
 }

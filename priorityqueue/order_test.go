@@ -259,3 +259,18 @@ func TestRaiseInAgingGroups(t *testing.T) {
 		t.Errorf("of 300 raised keys %d come next, %d wait", next, waits)
 	}
 }
+
+// A key that is added while a worker holds it has the place of that add, and a key on hold that of its Done.
+func TestPlaceOfAdd(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a", "b", "c")
+		hold(t, q, "a b c")
+		q.PutOnHold("b")
+		q.AddWithOpts(pq.AddOpts{}, "a", "b", "c", "d")
+		q.PutOnHold("c")
+		for _, key := range []string{"c", "b", "a"} {
+			q.Done(key)
+		}
+		drain(t, q, "a d c b")
+	})
+}

@@ -51,7 +51,7 @@ type Queue[T comparable] struct {
 		// lists chains the keys of each line, and the resting ones.
 		lists keytable.Lists
 
-		// lines has the queued keys, and with PlaceOfAdd those in state rerun. order has the lines from which a
+		// lines has the queued keys, and those in state rerun that are not on hold. order has the lines from which a
 		// key can be taken, blocked those of blocked groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap

@@ -24,6 +24,7 @@ func TestConformance(t *testing.T) {
 		},
 		NoMetrics:     true,
 		OneEntry:      true,
+		PlaceOfAdd:    true,
 		MergesRetries: true,
 		Known: map[string]string{
 			"MetricsOfUnnamedQueue": "its provider is no StatsProvider, and New refuses others",

@@ -45,7 +45,7 @@ func (q *Queue[T]) checkKeys() error {
 			return fmt.Errorf("key %v of slot %d is found in slot %d", e.Key, s, found)
 		}
 		counts[info.state]++
-		stands := info.state == queued || info.state == rerun && q.config.PlaceOfAdd
+		stands := info.state == queued || info.state == rerun && !info.onHold
 		waits := info.state.isInDue()
 		priority := info.priority
 		if info.state == rerun {
@@ -159,10 +159,7 @@ func (q *Queue[T]) checkLines() error {
 			return fmt.Errorf("the ring of priority %d does not have %d lines", priority, n)
 		}
 	}
-	placed := q.mu.queued
-	if q.config.PlaceOfAdd {
-		placed += q.mu.reruns
-	}
+	placed := q.mu.queued + q.mu.reruns - q.mu.rerunsOnHold
 	if stand != placed || heaps[&q.mu.order] != q.mu.order.Len() || heaps[&q.mu.blocked] != q.mu.blocked.Len() ||
 		blockedKeys != q.mu.blockedKeys || len(rings) != q.mu.rings.Len() {
 		return fmt.Errorf("%d keys in lines, counted %d; heaps %v, %d and %d; %d blocked, counted %d; %d rings, %d",

@@ -36,7 +36,6 @@ func drawConfig(t *rapid.T) pq.Config[int] {
 			"aging"),
 		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Latest, pq.Replace}).Draw(t, "policy"),
 		MaxDelay:    rapid.SampledFrom([]time.Duration{0, 0, 6 * time.Second}).Draw(t, "max delay"),
-		PlaceOfAdd:  rapid.Bool().Draw(t, "place of add"),
 		MinInterval: rapid.SampledFrom([]time.Duration{0, 0, 4 * time.Second}).Draw(t, "interval"),
 	}
 	if rapid.Bool().Draw(t, "metrics") {

@@ -155,7 +155,7 @@ func (m *slowQueue) place(k *slowKey, level int, now time.Duration) {
 func (m *slowQueue) comeAgain(k *slowKey, now time.Duration) {
 	m.stats.Adds++
 	k.timed, k.backoff = false, false
-	if m.config.PlaceOfAdd {
+	if !k.onHold {
 		m.place(k, k.againPriority, now)
 		k.placed = true
 	}

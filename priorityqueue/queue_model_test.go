@@ -87,6 +87,7 @@ func compareWithModel(t *rapid.T) {
 			q.PutOnHold(key)
 			if k := m.keys[key]; k != nil {
 				k.onHold = k.state == workqueue.KeyProcessing
+				k.placed = k.placed && !k.onHold // Until its Done.
 			}
 		},
 		"add plainly": func(t *rapid.T) {

@@ -41,72 +41,68 @@ func TestIdleQueue(t *testing.T) {
 
 // ShutDownNow leaves nothing but the keys that workers hold.
 func TestShutDownNow(t *testing.T) {
-	for _, place := range []bool{false, true} {
-		config := pq.Config[string]{
-			Group: byPrefix, Limit: limit(1), MinInterval: time.Minute, PlaceOfAdd: place, Name: "q",
-			MetricsProvider: &reader{},
+	config := pq.Config[string]{
+		Group: byPrefix, Limit: limit(1), MinInterval: time.Minute, Name: "q",
+		MetricsProvider: &reader{},
+	}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/held", "a/blocked", "b/held", "c/done")
+		hold(t, q, "a/held b/held c/done")
+		q.Done("c/done") // rests
+		gets := []*testkit.Call[string]{startGet(q), startGet(q), startGet(q)}
+		gets[0].MustBlock(t, "Get")
+		q.Pause(operate.UntilResumed)
+		q.Add("d/queued")
+		q.AddAfter("e/waits", time.Hour)
+		q.AddAfter("a/held", time.Hour)
+		q.Add("b/held")
+		if keys := q.ShutDownNow(); !slices.Equal(keys, []string{"d/queued", "a/blocked", "b/held"}) {
+			t.Errorf("ShutDownNow() = %q", keys)
 		}
-		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-			q.AddWithOpts(pq.AddOpts{}, "a/held", "a/blocked", "b/held", "c/done")
-			hold(t, q, "a/held b/held c/done")
-			q.Done("c/done") // rests
-			gets := []*testkit.Call[string]{startGet(q), startGet(q), startGet(q)}
-			gets[0].MustBlock(t, "Get")
-			q.Pause(operate.UntilResumed)
-			q.Add("d/queued")
-			q.AddAfter("e/waits", time.Hour)
-			q.AddAfter("a/held", time.Hour)
-			q.Add("b/held")
-			if keys := q.ShutDownNow(); !slices.Equal(keys, []string{"d/queued", "a/blocked", "b/held"}) {
-				t.Errorf("ShutDownNow() = %q", keys)
-			}
-			for _, get := range gets {
-				if got := get.MustReturn(t, "Get"); got != " "+workqueue.ErrShutDown.Error() {
-					t.Errorf("Get() = %s", got)
-				}
-			}
-			st := q.Stats()
-			if st.Queued+st.Again+st.Waiting+st.Blocked != 0 || st.Processing != 2 || st.Dropped != 5 ||
-				st.OldestQueued != 0 {
-				t.Errorf("Stats() = %+v, want nothing but two held keys", st)
-			}
-			if got, shutdown := q.Get(); !shutdown {
+		for _, get := range gets {
+			if got := get.MustReturn(t, "Get"); got != " "+workqueue.ErrShutDown.Error() {
 				t.Errorf("Get() = %s", got)
 			}
-			if _, err := q.GetBatch(t.Context(), 3); err != workqueue.ErrShutDown {
-				t.Errorf("GetBatch() = %v", err)
-			}
-			last := startDrain(q)
-			last.MustBlock(t, "drain")
-			q.Done("a/held")
-			last.MustBlock(t, "drain")
-			q.Done("b/held")
-			if err := last.MustReturn(t, "drain"); err != nil {
-				t.Error(err)
-			}
-			if keys, groups, lines := q.Remembered(); keys+groups+lines != 0 {
-				t.Errorf("%d keys, %d groups and %d lines are remembered", keys, groups, lines)
-			}
-		})
-	}
+		}
+		st := q.Stats()
+		if st.Queued+st.Again+st.Waiting+st.Blocked != 0 || st.Processing != 2 || st.Dropped != 5 ||
+			st.OldestQueued != 0 {
+			t.Errorf("Stats() = %+v, want nothing but two held keys", st)
+		}
+		if got, shutdown := q.Get(); !shutdown {
+			t.Errorf("Get() = %s", got)
+		}
+		if _, err := q.GetBatch(t.Context(), 3); err != workqueue.ErrShutDown {
+			t.Errorf("GetBatch() = %v", err)
+		}
+		last := startDrain(q)
+		last.MustBlock(t, "drain")
+		q.Done("a/held")
+		last.MustBlock(t, "drain")
+		q.Done("b/held")
+		if err := last.MustReturn(t, "drain"); err != nil {
+			t.Error(err)
+		}
+		if keys, groups, lines := q.Remembered(); keys+groups+lines != 0 {
+			t.Errorf("%d keys, %d groups and %d lines are remembered", keys, groups, lines)
+		}
+	})
 	// Held keys that were added are not queued any more, in any place.
-	for _, place := range []bool{false, true} {
-		script(t, pq.Config[string]{PlaceOfAdd: place}, func(t *testing.T, q *pq.Queue[string]) {
-			q.Add("a")
-			hold(t, q, "a")
-			q.Add("a")
-			drained := startDrain(q)
-			drained.MustBlock(t, "drain")
-			q.ShutDownNow()
-			if err := drained.MustReturn(t, "drain"); err != workqueue.ErrShutDown {
-				t.Errorf("the drain returned %v", err)
-			}
-			q.Done("a")
-			if st := q.Stats(); st.Queued+st.Again+st.Processing != 0 || st.Dropped != 1 {
-				t.Errorf("Stats() = %+v", st)
-			}
-		})
-	}
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		q.Add("a")
+		drained := startDrain(q)
+		drained.MustBlock(t, "drain")
+		q.ShutDownNow()
+		if err := drained.MustReturn(t, "drain"); err != workqueue.ErrShutDown {
+			t.Errorf("the drain returned %v", err)
+		}
+		q.Done("a")
+		if st := q.Stats(); st.Queued+st.Again+st.Processing != 0 || st.Dropped != 1 {
+			t.Errorf("Stats() = %+v", st)
+		}
+	})
 }
 
 // More keys are due than one call makes ready. None of them is dropped.

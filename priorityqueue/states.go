@@ -41,7 +41,7 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 //	field                  states                       meaning
 //	priority               queued, waiting              that of the next hand-out
 //	                       held                         that with which the key was handed out
-//	line                   queued; rerun by PlaceOfAdd  the line in which the key stands
+//	line                   queued; rerun, if not onHold the line in which the key stands
 //	byLimiter              in due                       the limiter was asked for this wait
 //	onHold                 held                         PutOnHold was called
 //	noted                  all but resting              there is a note: causes, or a channel of AddedAgain
@@ -94,7 +94,8 @@ func (q *Queue[T]) enterQueueLocked(s keytable.Slot, info *keyInfo, k *prepared[
 }
 
 // makeReadyLocked makes the key at s, which is in no line and not in due, queued. If a worker holds it, its
-// state becomes rerun: it is queued at its Done. at is now, or when its time came.
+// state becomes rerun: it is queued at its Done, in the place that it takes now, or takes then if it is on
+// hold. at is now, or when its time came.
 func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, at time.Duration) {
 	priority := *q.nextPriorityLocked(s, info)
 	q.mu.adds++
@@ -102,11 +103,10 @@ func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, at time.Durat
 		q.observer.Added(s, at)
 	}
 	q.countDepthLocked(info, priority, 1)
-	held := info.state.isHeld()
-	if !held || q.config.PlaceOfAdd {
+	if !info.onHold {
 		q.joinLineLocked(s, info, priority, at)
 	}
-	if !held {
+	if !info.state.isHeld() {
 		q.becomeQueuedLocked(s, info)
 		return
 	}

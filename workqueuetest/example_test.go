@@ -14,5 +14,5 @@ func ExampleCases() {
 	// Output:
 	// Order: Keys come in the order in which they became queued.
 	// AddTwice: Add of a queued key does nothing: it comes once, at its old place.
-	// AddWhileHeld: A key that is added while a worker holds it is queued again by Done, once, at the end of the line.
+	// AddWhileHeld: A key that is added while a worker holds it is queued again by Done, once.
 }

