@@ -34,7 +34,7 @@ type HistogramMetric interface {
 // MetricsProvider makes each metric of a queue with a name once, or nil to leave it out. Metrics are called
 // under the queue's lock: they should be quick and must not call the queue.
 type MetricsProvider interface {
-	// NewDepthMetric makes the number of keys that are queued, or were added again while held.
+	// NewDepthMetric makes Queued plus Again of [Stats].
 	NewDepthMetric(name string) GaugeMetric
 	// NewAddsMetric makes Adds of [Stats].
 	NewAddsMetric(name string) CounterMetric

@@ -216,14 +216,14 @@ func (q *Typed[T]) addLocked(h keytable.Hash, item T, quietly bool) (keytable.Sl
 func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	k.Value |= dirty
 	q.mu.adds++
+	if q.observer != nil {
+		q.observer.Added(s, q.observer.Now())
+	}
 	if k.Value&processing != 0 {
 		q.mu.again++
 		if k.Value&onHold != 0 {
-			q.mu.againOnHold++
+			q.countAgainOnHoldLocked(1)
 		}
-	}
-	if q.observer != nil {
-		q.observer.Added(s, q.observer.Now())
 	}
 }
 
@@ -439,6 +439,14 @@ func (q *Typed[T]) observeFinishedLocked(s keytable.Slot) {
 func (q *Typed[T]) countOnHoldLocked(k *entry[T], n int) {
 	q.mu.onHold += n
 	if k.Value&dirty != 0 {
-		q.mu.againOnHold += n
+		q.countAgainOnHoldLocked(n)
+	}
+}
+
+// countAgainOnHoldLocked counts a key on hold that was added again, and takes it out of the depth.
+func (q *Typed[T]) countAgainOnHoldLocked(n int) {
+	q.mu.againOnHold += n
+	if q.observer != nil {
+		q.observer.LeaveDepth(n)
 	}
 }

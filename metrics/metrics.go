@@ -5,6 +5,7 @@ package metrics
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/keyedqueue/workqueue"
@@ -70,7 +71,7 @@ func (m *Metric[S]) In(numbers *S, live bool) bool {
 	return (live || !m.Gauge) && (m.Has == nil || m.Has(numbers))
 }
 
-// The indexes of Queue.
+// The places of Kubernetes' metrics in what Queue returns.
 const (
 	Depth = iota
 	Adds
@@ -79,29 +80,13 @@ const (
 	UnfinishedWork
 	LongestRunning
 	Retries
-	WaitingKeys
-	OldestQueued
-	DroppedKeys
-	UnmatchedDones
-	KeysOnHold
-	BlockedKeys
-	Paused
-	Outage
-	UnsentOperations
-	ServerErrors
-	LostLeases
-	LostDones
-	CallDuration
-	FailingShared
-	GivenUpKeys
-	RepairedEntries
-	QueuedKeys
-	NumQueue // how many there are
 )
 
-// Queue are the metrics of queues. Names and help of the first seven are Kubernetes', in
+// Queue returns the metrics of queues. Names and help of the first seven are Kubernetes', in
 // k8s.io/component-base/metrics/prometheus/workqueue.
-var Queue = []Metric[workqueue.Stats]{
+func Queue() []Metric[workqueue.Stats] { return slices.Clone(queueMetrics) }
+
+var queueMetrics = []Metric[workqueue.Stats]{
 	Depth: gauge("workqueue_depth", "Current depth of workqueue",
 		func(st *workqueue.Stats) float64 { return float64(st.Queued + st.Again) }),
 	Adds: counter("workqueue_adds_total", "Total number of adds handled by workqueue",
@@ -122,54 +107,51 @@ var Queue = []Metric[workqueue.Stats]{
 		func(st *workqueue.Stats) float64 { return st.LongestRunning.Seconds() }),
 	Retries: counter("workqueue_retries_total", "Total number of retries handled by workqueue",
 		func(st *workqueue.Stats) float64 { return float64(st.Retries) }),
-	WaitingKeys: gauge("workqueue_waiting_keys", "Number of keys that wait for their time to be queued.",
+	gauge("workqueue_waiting_keys", "Number of keys that wait for their time to be queued.",
 		func(st *workqueue.Stats) float64 { return float64(st.Waiting) }),
-	OldestQueued: gauge("workqueue_oldest_queued_key_age_seconds",
+	gauge("workqueue_oldest_queued_key_age_seconds",
 		"How many seconds ago the key was added that is at the head of the line.",
 		func(st *workqueue.Stats) float64 { return st.OldestQueued.Seconds() }),
-	DroppedKeys: counter("workqueue_dropped_keys_total",
+	counter("workqueue_dropped_keys_total",
 		"Total number of keys that were dropped at shutdown: they waited for their time, or nobody took them.",
 		func(st *workqueue.Stats) float64 { return float64(st.Dropped) }),
-	UnmatchedDones: counter("workqueue_unmatched_dones_total",
+	counter("workqueue_unmatched_dones_total",
 		"Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",
 		func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) }),
-	KeysOnHold: gauge("workqueue_keys_on_hold",
+	gauge("workqueue_keys_on_hold",
 		"Number of keys that are on hold: workers have handled them, and the queue does not hand them out "+
 			"again yet.",
 		func(st *workqueue.Stats) float64 { return float64(st.OnHold) }).onlyIf(hasHolds),
-	BlockedKeys: gauge("workqueue_blocked_keys",
+	gauge("workqueue_blocked_keys",
 		"Number of queued keys that a limit, or a pause of their group, holds back.",
 		func(st *workqueue.Stats) float64 { return float64(st.Blocked) }).onlyIf(holdsKeysBack),
-	Paused: gauge("workqueue_paused", "Whether the queue is paused: 1 or 0.",
+	gauge("workqueue_paused", "Whether the queue is paused: 1 or 0.",
 		func(st *workqueue.Stats) float64 { return oneIf(st.Paused) }).onlyIf(holdsKeysBack),
-	Outage: gauge("workqueue_shared_outage",
+	gauge("workqueue_shared_outage",
 		"Whether the last attempt to reach the queue's server failed: 1 or 0.",
 		func(st *workqueue.Stats) float64 { return oneIf(sharedOf(st).Outage) }).onlyIf(isShared),
-	UnsentOperations: gauge("workqueue_shared_unsent_operations",
+	gauge("workqueue_shared_unsent_operations",
 		"Number of adds and other operations that the process has not brought to the queue's server yet.",
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Unsent) }).onlyIf(isShared),
-	ServerErrors: counter("workqueue_shared_errors_total",
+	counter("workqueue_shared_errors_total",
 		"Total number of attempts to reach the queue's server that failed.",
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Errors) }).onlyIf(isShared),
-	LostLeases: counter("workqueue_shared_lost_leases_total",
+	counter("workqueue_shared_lost_leases_total",
 		"Total number of keys whose lease was lost while a worker held them.",
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).LostLeases) }).onlyIf(isShared),
-	LostDones: counter("workqueue_shared_lost_dones_total",
+	counter("workqueue_shared_lost_dones_total",
 		"Total number of calls of Done that came after the lease was lost. Their keys are handled again.",
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).LostDones) }).onlyIf(isShared),
-	CallDuration: histogram("workqueue_shared_call_duration_seconds",
+	histogram("workqueue_shared_call_duration_seconds",
 		"How long in seconds the calls of the queue's server take, each with a batch of operations.",
 		func(st *workqueue.Stats) *workqueue.Histogram { return sharedOf(st).CallDuration }).onlyIf(isShared),
-	FailingShared: gauge("workqueue_shared_failing_keys",
-		"Number of keys of the whole queue that have failed, of all processes.",
-		func(st *workqueue.Stats) float64 { return float64(st.Failing) }).onlyIf(isShared),
-	GivenUpKeys: gauge("workqueue_shared_given_up_keys",
+	gauge("workqueue_shared_given_up_keys",
 		"Number of keys of the whole queue that are not tried any more.",
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).GivenUp) }).onlyIf(isShared),
-	RepairedEntries: gauge("workqueue_shared_repaired_entries",
+	gauge("workqueue_shared_repaired_entries",
 		"Number of entries on the queue's server that did not fit together, and were repaired or skipped.",
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Repaired) }).onlyIf(isShared),
-	QueuedKeys: {
+	{
 		Name: "workqueue_queued_keys", Help: "Number of keys that need processing, by priority.", Gauge: true,
 		Has: hasPriorities, Split: queuedByPriority, Label: "priority",
 	},
@@ -207,61 +189,44 @@ func ByPriority(depths *workqueue.PriorityDepths) []Labelled {
 	return values
 }
 
-// The indexes of Pool.
-const (
-	PoolResults = iota
-	PoolErrors
-	PoolGivenUp
-	PoolPanics
-	PoolTimeouts
-	PoolDuration
-	WantedWorkers
-	BusyWorkers
-	LivingWorkers
-	StuckWorkers
-	StartLimited
-	FailingKeys
-	LoopingKeys
-	PoolKeysOnHold
-	HoldsToLimit
-	PoolGivenUpKeys
-	PoolChangeDuration
-	PoolOldestChange
-	PoolLastList
-	PoolListsFailed
-	PoolRetryDelay
-	PoolHoldDuration
-	PoolBusiestShare
-)
+// Pool returns the metrics of pools.
+func Pool() []Metric[worker.Stats] {
+	all := slices.Clone(poolMetrics)
+	for i := range all {
+		if m := &all[i]; m.Has == nil {
+			m.Has = func(st *worker.Stats) bool { return !ChangesAlone(st) }
+		}
+	}
+	return all
+}
 
-// Pool are the metrics of pools.
-var Pool = []Metric[worker.Stats]{
-	PoolResults: {
+var poolMetrics = []Metric[worker.Stats]{
+	{
 		Name: "workqueue_pool_results_total", Help: "Total number of calls of the handler, by result.",
 		Split: poolResults, Label: "result",
 	},
-	PoolErrors: counter("workqueue_pool_errors_total", "Total number of calls of the handler that failed.",
+	counter("workqueue_pool_errors_total", "Total number of calls of the handler that failed.",
 		func(st *worker.Stats) float64 { return float64(st.Failed) }),
-	PoolGivenUp: counter("workqueue_pool_give_ups_total",
+	counter("workqueue_pool_give_ups_total",
 		"Total number of calls of the handler that failed and whose key was given up.",
 		func(st *worker.Stats) float64 { return float64(st.GivenUp) }),
-	PoolPanics: counter("workqueue_pool_panics_total", "Total number of calls of the handler that panicked.",
+	counter("workqueue_pool_panics_total", "Total number of calls of the handler that panicked.",
 		func(st *worker.Stats) float64 { return float64(st.Panicked) }),
-	PoolTimeouts: counter("workqueue_pool_timeouts_total",
+	counter("workqueue_pool_timeouts_total",
 		"Total number of calls of the handler that took longer than their timeout.",
 		func(st *worker.Stats) float64 { return float64(st.TimedOut) }),
-	PoolDuration: histogram("workqueue_pool_handle_duration_seconds",
+	histogram("workqueue_pool_handle_duration_seconds",
 		"How long in seconds the calls of the handler took.",
 		func(st *worker.Stats) *workqueue.Histogram { return st.Durations }),
-	WantedWorkers: gauge("workqueue_pool_wanted_workers", "Number of workers that the pool should have.",
+	gauge("workqueue_pool_wanted_workers", "Number of workers that the pool should have.",
 		func(st *worker.Stats) float64 { return float64(st.Wanted) }),
-	BusyWorkers: gauge("workqueue_pool_busy_workers", "Number of workers that handle a key.",
+	gauge("workqueue_pool_busy_workers", "Number of workers that handle a key.",
 		func(st *worker.Stats) float64 { return float64(st.Busy) }),
-	LivingWorkers: gauge("workqueue_pool_living_workers", "Number of workers that exist.",
+	gauge("workqueue_pool_living_workers", "Number of workers that exist.",
 		func(st *worker.Stats) float64 { return float64(st.Living) }),
-	StuckWorkers: gauge("workqueue_pool_stuck_workers", "Number of workers whose handler takes too long.",
+	gauge("workqueue_pool_stuck_workers", "Number of workers whose handler takes too long.",
 		func(st *worker.Stats) float64 { return float64(st.Stuck) }),
-	StartLimited: gauge("workqueue_pool_start_limited",
+	gauge("workqueue_pool_start_limited",
 		"1 while keys are queued and the start limit keeps them from being handled, and otherwise 0.",
 		func(st *worker.Stats) float64 {
 			if st.StartLimited {
@@ -269,44 +234,44 @@ var Pool = []Metric[worker.Stats]{
 			}
 			return 0
 		}),
-	FailingKeys: gauge("workqueue_pool_failing_keys",
+	gauge("workqueue_pool_failing_keys",
 		"Number of keys of the pool's queue that failed and will be tried again.",
 		func(st *worker.Stats) float64 { return float64(st.Failing) }),
-	LoopingKeys: gauge("workqueue_pool_looping_keys",
+	gauge("workqueue_pool_looping_keys",
 		"Number of keys that wanted to come at once more than five times in a row: they were interrupted, or "+
 			"asked for it.",
 		func(st *worker.Stats) float64 { return float64(st.Looping) }).onlyIf(always),
-	PoolKeysOnHold: gauge("workqueue_pool_keys_on_hold", "Number of keys that are on hold.",
+	gauge("workqueue_pool_keys_on_hold", "Number of keys that are on hold.",
 		func(st *worker.Stats) float64 { return float64(st.OnHold) }).onlyIf(always),
-	HoldsToLimit: counter("workqueue_pool_holds_to_limit_total",
+	counter("workqueue_pool_holds_to_limit_total",
 		"Total number of holds that came to their limit, because nobody released the key.",
 		func(st *worker.Stats) float64 { return float64(st.HoldsToLimit) }).onlyIf(always),
-	PoolGivenUpKeys: gauge("workqueue_pool_given_up_keys",
+	gauge("workqueue_pool_given_up_keys",
 		"Number of keys that were given up and that the pool remembers.",
 		func(st *worker.Stats) float64 { return float64(st.GivenUpKeys) }).onlyIf(always),
-	PoolChangeDuration: histogram("workqueue_pool_change_duration_seconds",
+	histogram("workqueue_pool_change_duration_seconds",
 		"How long in seconds it took from the first add of a key until a call of the handler "+
 			"succeeded, retries included.",
 		func(st *worker.Stats) *workqueue.Histogram { return st.Changes }).onlyIf(knowsChanges),
-	PoolOldestChange: gauge("workqueue_pool_oldest_change_age_seconds",
+	gauge("workqueue_pool_oldest_change_age_seconds",
 		"How many seconds ago the key was added for which no call of the handler has succeeded for longest.",
 		func(st *worker.Stats) float64 { return st.OldestUnanswered.Seconds() }).onlyIf(knowsChanges),
-	PoolLastList: gauge("workqueue_pool_last_list_timestamp_seconds",
+	gauge("workqueue_pool_last_list_timestamp_seconds",
 		"When the keys were last listed, in seconds since 1970.",
 		func(st *worker.Stats) float64 { return float64(st.ListedAt.UnixMilli()) / 1000 }).onlyIf(hasListed),
-	PoolRetryDelay: histogram("workqueue_pool_retry_delay_seconds",
+	histogram("workqueue_pool_retry_delay_seconds",
 		"For how many seconds keys that failed had to wait for their next try.",
 		func(st *worker.Stats) *workqueue.Histogram { return st.RetryDelays }).onlyIf(
 		func(st *worker.Stats) bool { return st.RetryDelays != nil }),
-	PoolHoldDuration: histogram("workqueue_pool_hold_duration_seconds",
+	histogram("workqueue_pool_hold_duration_seconds",
 		"How long in seconds keys were on hold.",
 		func(st *worker.Stats) *workqueue.Histogram { return st.HoldDurations }).onlyIf(
 		func(st *worker.Stats) bool { return st.HoldDurations != nil }),
-	PoolBusiestShare: gauge("workqueue_pool_busiest_key_share",
+	gauge("workqueue_pool_busiest_key_share",
 		"Which part of the calls of the last ten minutes was for the key with the most, if there were a hundred.",
 		func(st *worker.Stats) float64 { return st.BusiestShare }).onlyIf(
 		func(st *worker.Stats) bool { return st.BusiestShare > 0 }),
-	PoolListsFailed: counter("workqueue_pool_list_failures_total",
+	counter("workqueue_pool_list_failures_total",
 		"Total number of lists of all keys that failed.",
 		func(st *worker.Stats) float64 { return float64(st.ListsFailed) }).onlyIf(lists),
 }
@@ -314,14 +279,6 @@ var Pool = []Metric[worker.Stats]{
 // ChangesAlone reports whether the numbers are of changes and held keys, and not of calls: they come from a
 // program that counts its calls itself.
 func ChangesAlone(st *worker.Stats) bool { return st.Durations == nil && st.Changes != nil }
-
-func init() {
-	for i := range Pool {
-		if m := &Pool[i]; m.Has == nil {
-			m.Has = func(st *worker.Stats) bool { return !ChangesAlone(st) }
-		}
-	}
-}
 
 func always(*worker.Stats) bool { return true }
 

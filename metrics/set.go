@@ -20,10 +20,10 @@ type Set[S any] struct {
 	sorted []*group[S]
 }
 
-// NewSet returns an empty set. The function add adds part to sum, and must not change what the pointers in
+// newSet returns an empty set. The function add adds part to sum, and must not change what the pointers in
 // either point to. The function end reports whether the numbers of a source will not change any more. It may
 // remove from them what must not stay in the sum.
-func NewSet[S any](add func(sum *S, part S), end func(*S) bool) *Set[S] {
+func newSet[S any](add func(sum *S, part S), end func(*S) bool) *Set[S] {
 	return &Set[S]{add: add, end: end, byName: map[string]*group[S]{}}
 }
 

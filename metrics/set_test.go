@@ -1,4 +1,4 @@
-package metrics_test
+package metrics
 
 import (
 	"reflect"
@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/keyedqueue/workqueue/internal/testkit"
-	"github.com/keyedqueue/workqueue/metrics"
 )
 
 // numbers come from a source. Its pointers stay shared, as those to histograms do.
@@ -18,8 +17,8 @@ type numbers struct {
 	ended bool
 }
 
-func newSet() *metrics.Set[numbers] {
-	return metrics.NewSet(
+func newSet() *Set[numbers] {
+	return newSet(
 		func(sum *numbers, part numbers) {
 			sum.n += part.n
 			if part.all != nil {
@@ -39,7 +38,7 @@ func newSet() *metrics.Set[numbers] {
 
 func source(n numbers) func() numbers { return func() numbers { return n } }
 
-func wantTotals(t *testing.T, s *metrics.Set[numbers], want ...metrics.Total[numbers]) {
+func wantTotals(t *testing.T, s *Set[numbers], want ...Total[numbers]) {
 	t.Helper()
 	if got := slices.Collect(s.All()); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -55,10 +54,10 @@ func TestTotals(t *testing.T) {
 	}
 	for range 3 {
 		wantTotals(t, s,
-			metrics.Total[numbers]{Name: "a", Live: true, Sum: numbers{n: 2 + 5}},
-			metrics.Total[numbers]{Name: "b", Live: true, Sum: numbers{n: 0 + 3}},
-			metrics.Total[numbers]{Name: "ended", Sum: numbers{n: 4}},
-			metrics.Total[numbers]{Name: "\uFFFD", Live: true, Sum: numbers{n: 1}})
+			Total[numbers]{Name: "a", Live: true, Sum: numbers{n: 2 + 5}},
+			Total[numbers]{Name: "b", Live: true, Sum: numbers{n: 0 + 3}},
+			Total[numbers]{Name: "ended", Sum: numbers{n: 4}},
+			Total[numbers]{Name: "\uFFFD", Live: true, Sum: numbers{n: 1}})
 	}
 	s.Watch("ended", source(numbers{n: 10}))
 	if got := slices.Collect(s.All())[2]; !got.Live || got.Sum.n != 14 {
@@ -83,7 +82,7 @@ func TestSweep(t *testing.T) {
 		})
 	}
 	garbage.Want(t, "without a reader", n/2)
-	wantTotals(t, s, metrics.Total[numbers]{Name: "q", Sum: numbers{n: n * len(testkit.Object{})}})
+	wantTotals(t, s, Total[numbers]{Name: "q", Sum: numbers{n: n * len(testkit.Object{})}})
 	if got := reads.Load(); got != n {
 		t.Errorf("%d readings of %d sources that have ended", got, n)
 	}
@@ -122,5 +121,5 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	all.Wait()
-	wantTotals(t, s, metrics.Total[numbers]{Name: "q", Live: true, Sum: numbers{n: goroutines * sources}})
+	wantTotals(t, s, Total[numbers]{Name: "q", Live: true, Sum: numbers{n: goroutines * sources}})
 }

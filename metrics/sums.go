@@ -10,10 +10,10 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-func Queues() *Set[workqueue.Stats] { return NewSet(addQueue, endQueue) }
+func Queues() *Set[workqueue.Stats] { return newSet(addQueue, endQueue) }
 
 func Pools() *Set[worker.Stats] {
-	return NewSet(func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) }, endPool)
+	return newSet(func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) }, endPool)
 }
 
 // endPool reports whether a pool has ended. Then its gauges end as well: another pool of that name may have

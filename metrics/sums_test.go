@@ -158,9 +158,15 @@ func TestPools(t *testing.T) {
 func TestKeysOnHold(t *testing.T) {
 	st := worker.Stats{OnHold: 3, HoldsToLimit: 4}
 	st = st.Plus(worker.Stats{OnHold: 10, HoldsToLimit: 20, Holds: 1})
-	if held, toLimit := Pool[PoolKeysOnHold].Value(&st), Pool[HoldsToLimit].Value(&st); held != 13 || toLimit != 24 ||
-		st.Holds != 1 {
-		t.Errorf("held %v, to the limit %v, %+v", held, toLimit, st)
+	got := map[string]float64{}
+	for _, m := range Pool() {
+		if m.Value != nil {
+			got[m.Name] = m.Value(&st)
+		}
+	}
+	onHold, toLimit := got["workqueue_pool_keys_on_hold"], got["workqueue_pool_holds_to_limit_total"]
+	if onHold != 13 || toLimit != 24 || st.Holds != 1 {
+		t.Errorf("on hold %v, to the limit %v, %+v", onHold, toLimit, st)
 	}
 }
 
@@ -195,7 +201,7 @@ func TestGaugesOfAnEndedPool(t *testing.T) {
 	pools.Watch("p", func() worker.Stats { return ended })
 	pools.Watch("p", func() worker.Stats { return worker.Stats{} })
 	for total := range pools.All() {
-		for _, m := range Pool {
+		for _, m := range Pool() {
 			if m.Value == nil {
 				continue
 			}

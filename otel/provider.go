@@ -91,20 +91,21 @@ func (p *Provider) InspectPool(name string, i worker.Inspector) { p.pools.Watch(
 // an error if meter refuses an instrument.
 func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
 	var all []metric.Observable
-	queues, err := newInstruments(meter, metrics.Queue, &all)
+	ofQueues, ofPools := metrics.Queue(), metrics.Pool()
+	queues, err := newInstruments(meter, ofQueues, &all)
 	if err != nil {
 		return nil, err
 	}
-	pools, err := newInstruments(meter, metrics.Pool, &all)
+	pools, err := newInstruments(meter, ofPools, &all)
 	if err != nil {
 		return nil, err
 	}
 	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for t := range p.queues.All() {
-			observe(o, &t, metrics.Queue, queues)
+			observe(o, &t, ofQueues, queues)
 		}
 		for t := range p.pools.All() {
-			observe(o, &t, metrics.Pool, pools)
+			observe(o, &t, ofPools, pools)
 		}
 		return nil
 	}, all...)
@@ -157,7 +158,7 @@ func observe[S any](o metric.Observer, t *metrics.Total[S], table []metrics.Metr
 // Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see
 // [sdk.WithProducer].
 func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
-	all := append(histograms(p.start, p.queues, metrics.Queue), histograms(p.start, p.pools, metrics.Pool)...)
+	all := append(histograms(p.start, p.queues, metrics.Queue()), histograms(p.start, p.pools, metrics.Pool())...)
 	if len(all) == 0 {
 		return nil, nil
 	}

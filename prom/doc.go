@@ -27,7 +27,7 @@
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
 // Queues that several processes share on a server, like those of package redisqueue, have
-// workqueue_blocked_keys, workqueue_paused and these. These two, the last four of the list, the depth, the
+// workqueue_blocked_keys, workqueue_paused and these. These two, the last two of the list, the depth, the
 // waiting keys and the age of the oldest queued key are of the whole queue: take their maximum over the
 // processes, not the sum.
 //
@@ -37,7 +37,6 @@
 //	workqueue_shared_lost_leases_total           counter    keys whose lease was lost while a worker held them
 //	workqueue_shared_lost_dones_total            counter    calls of Done that came after that
 //	workqueue_shared_call_duration_seconds       histogram  calls of the server, with a batch each
-//	workqueue_shared_failing_keys                gauge      keys that have failed
 //	workqueue_shared_given_up_keys               gauge      keys that are not tried any more
 //	workqueue_shared_repaired_entries            gauge      entries on the server that did not fit together
 //

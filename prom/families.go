@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -36,7 +37,8 @@ func familiesOf[S any](table []metrics.Metric[S]) []family[S] {
 // controllerRuntimeFamilies returns the metrics of queues as controller-runtime has them, in
 // pkg/internal/metrics.
 func controllerRuntimeFamilies() []family[workqueue.Stats] {
-	f := familiesOf(metrics.Queue[:metrics.QueuedKeys]) // Here Depth has the values of QueuedKeys.
+	isSplit := func(m metrics.Metric[workqueue.Stats]) bool { return m.Split != nil }
+	f := familiesOf(slices.DeleteFunc(metrics.Queue(), isSplit)) // The depth has the priorities.
 	f[metrics.Depth].Metric = metrics.Metric[workqueue.Stats]{
 		Name: f[metrics.Depth].Name, Help: "Current depth of workqueue by workqueue and priority",
 		Gauge: true, Split: depthByPriority, Label: priorityLabel,
@@ -75,24 +77,29 @@ func depthByPriority(st *workqueue.Stats) []metrics.Labelled {
 // controllerRuntimePoolFamilies returns the metrics of pools, with the names of controller-runtime for those
 // that it has, in pkg/internal/controller/metrics.
 func controllerRuntimePoolFamilies() []family[worker.Stats] {
-	f := familiesOf(metrics.Pool)
-	for i, own := range []struct{ name, help string }{
-		metrics.PoolResults: {"reconcile_total", "Total number of reconciliations per controller"},
-		metrics.PoolErrors:  {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
-		metrics.PoolGivenUp: {"terminal_reconcile_errors_total",
+	f := familiesOf(metrics.Pool())
+	theirs := map[string]struct{ name, help string }{
+		"results_total": {"reconcile_total", "Total number of reconciliations per controller"},
+		"errors_total":  {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
+		"give_ups_total": {"terminal_reconcile_errors_total",
 			"Total number of terminal reconciliation errors per controller"},
-		metrics.PoolPanics: {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
-		metrics.PoolTimeouts: {"reconcile_timeouts_total",
+		"panics_total": {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
+		"timeouts_total": {"reconcile_timeouts_total",
 			"Total number of reconciliation timeouts per controller"},
-		metrics.PoolDuration: {"reconcile_time_seconds", "Length of time per reconciliation per controller"},
-		metrics.WantedWorkers: {"max_concurrent_reconciles",
+		"handle_duration_seconds": {"reconcile_time_seconds", "Length of time per reconciliation per controller"},
+		"wanted_workers": {"max_concurrent_reconciles",
 			"Maximum number of concurrent reconciles per controller"},
-		metrics.BusyWorkers: {"active_workers", "Number of currently used workers per controller"},
-	} {
-		f[i].Name, f[i].Help = "controller_runtime_"+own.name, own.help
-		f[i].nameLabels = []string{controllerLabel}
+		"busy_workers": {"active_workers", "Number of currently used workers per controller"},
 	}
-	f[metrics.PoolResults].Split = controllerRuntimeResults
+	for i := range f {
+		if f[i].Split != nil {
+			f[i].Split = controllerRuntimeResults
+		}
+		if own, found := theirs[strings.TrimPrefix(f[i].Name, "workqueue_pool_")]; found {
+			f[i].Name, f[i].Help = "controller_runtime_"+own.name, own.help
+			f[i].nameLabels = []string{controllerLabel}
+		}
+	}
 	return f
 }
 

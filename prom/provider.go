@@ -98,7 +98,7 @@ func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 
 // newProvider returns a provider that is not registered.
 func newProvider(opts Options) (*Provider, error) {
-	families, pools := familiesOf(metrics.Queue), familiesOf(metrics.Pool)
+	families, pools := familiesOf(metrics.Queue()), familiesOf(metrics.Pool())
 	buckets, poolBuckets := kubernetesBuckets, observe.HandlerBounds
 	if opts.ControllerRuntime {
 		families, pools = controllerRuntimeFamilies(), controllerRuntimePoolFamilies()

@@ -90,7 +90,7 @@ type nameCache struct {
 	labels []*dto.LabelPair
 	// histograms are from the last scrape, by family: most of what a scrape allocates, and of an idle queue
 	// they stay as they are.
-	histograms [metrics.NumQueue]atomic.Pointer[cachedHistogram]
+	histograms []atomic.Pointer[cachedHistogram]
 }
 
 func (p *Provider) cacheOf(name string) *nameCache {
@@ -98,7 +98,8 @@ func (p *Provider) cacheOf(name string) *nameCache {
 	defer p.mu.Unlock()
 	cache := p.mu.names[name]
 	if cache == nil {
-		cache = &nameCache{labels: p.families[metrics.Adds].labels(name)}
+		histograms := make([]atomic.Pointer[cachedHistogram], len(p.families))
+		cache = &nameCache{labels: p.families[metrics.Adds].labels(name), histograms: histograms}
 		p.mu.names[name] = cache
 	}
 	return cache

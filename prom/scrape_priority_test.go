@@ -145,7 +145,7 @@ func TestSharedQueue(t *testing.T) {
 	}
 	bench.want(t, "a queue in memory", "memory", all(nil))
 	live := all(map[string]float64{
-		"blocked_keys": 4, "paused": 1, "shared_outage": 1, "shared_unsent_operations": 1, "shared_failing_keys": 5,
+		"blocked_keys": 4, "paused": 1, "shared_outage": 1, "shared_unsent_operations": 1,
 		"shared_given_up_keys": 6, "shared_repaired_entries": 8,
 	})
 	maps.Copy(live, ofShared)

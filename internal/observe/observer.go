@@ -104,6 +104,17 @@ func (o *Observer) Canceled(s keytable.Slot) {
 	}
 }
 
+// LeaveDepth takes a dirty key out of the pushed depth, or with -1 puts it back.
+func (o *Observer) LeaveDepth(n int) {
+	switch {
+	case o.push == nil:
+	case n > 0:
+		o.push.Depth.Dec()
+	default:
+		o.push.Depth.Inc()
+	}
+}
+
 // Taken notes that a worker gets the key at s now.
 func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	o.Unqueued(s)
