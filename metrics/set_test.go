@@ -17,7 +17,7 @@ type numbers struct {
 	ended bool
 }
 
-func newSet() *Set[numbers] {
+func newCountingSet() *Set[numbers] {
 	return newSet(
 		func(sum *numbers, part numbers) {
 			sum.n += part.n
@@ -36,7 +36,7 @@ func newSet() *Set[numbers] {
 		})
 }
 
-func source(n numbers) func() numbers { return func() numbers { return n } }
+func counting(n numbers) func() numbers { return func() numbers { return n } }
 
 func wantTotals(t *testing.T, s *Set[numbers], want ...Total[numbers]) {
 	t.Helper()
@@ -48,9 +48,9 @@ func wantTotals(t *testing.T, s *Set[numbers], want ...Total[numbers]) {
 // Names are sorted, those that are not UTF-8 are replaced, and each has the sum of its own sources, also of
 // those that have ended.
 func TestTotals(t *testing.T) {
-	s := newSet()
+	s := newCountingSet()
 	for n, name := range []string{"b", "\xff", "a", "b", "ended", "a"} {
-		s.Watch(name, source(numbers{n: n, ended: name == "ended" || n == 5}))
+		s.Watch(name, counting(numbers{n: n, ended: name == "ended" || n == 5}))
 	}
 	for range 3 {
 		wantTotals(t, s,
@@ -59,9 +59,9 @@ func TestTotals(t *testing.T) {
 			Total[numbers]{Name: "ended", Sum: numbers{n: 4}},
 			Total[numbers]{Name: "\uFFFD", Live: true, Sum: numbers{n: 1}})
 	}
-	s.Watch("ended", source(numbers{n: 10}))
+	s.Watch("ended", counting(numbers{n: 10}))
 	if got := slices.Collect(s.All())[2]; !got.Live || got.Sum.n != 14 {
-		t.Errorf("a name that ended, and has a new source: %+v", got)
+		t.Errorf("a name that ended, and has a new counting: %+v", got)
 	}
 	for range s.All() {
 		break
@@ -70,7 +70,7 @@ func TestTotals(t *testing.T) {
 
 // Sources that end while nothing reads the set do not pile up, and each is read once.
 func TestSweep(t *testing.T) {
-	s := newSet()
+	s := newCountingSet()
 	const n = 5000
 	var reads atomic.Int64
 	var garbage testkit.Garbage
@@ -88,12 +88,12 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// What All has yielded stays as it is when a later call adds a source that has ended meanwhile.
+// What All has yielded stays as it is when a later call adds a counting that has ended meanwhile.
 func TestYieldedSumsStay(t *testing.T) {
-	s := newSet()
+	s := newCountingSet()
 	var sums []numbers
 	for n := range 5 {
-		s.Watch("q", source(numbers{all: &[]int{n}, ended: true}))
+		s.Watch("q", counting(numbers{all: &[]int{n}, ended: true}))
 		sums = append(sums, slices.Collect(s.All())[0].Sum)
 	}
 	for n, sum := range sums {
@@ -105,13 +105,13 @@ func TestYieldedSumsStay(t *testing.T) {
 
 // Many goroutines may read and add sources at once. The race detector looks on.
 func TestConcurrent(t *testing.T) {
-	s := newSet()
+	s := newCountingSet()
 	const goroutines, sources = 4, 200
 	var all sync.WaitGroup
 	for range goroutines {
 		all.Go(func() {
 			for i := range sources {
-				s.Watch("q", source(numbers{n: 1, ended: i%2 == 0}))
+				s.Watch("q", counting(numbers{n: 1, ended: i%2 == 0}))
 				for total := range s.All() {
 					if total.Sum.n < 1 || total.Sum.n > goroutines*sources {
 						t.Errorf("the sum is %d", total.Sum.n)
