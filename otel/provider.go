@@ -158,7 +158,8 @@ func observe[S any](o metric.Observer, t *metrics.Total[S], table []metrics.Metr
 // Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see
 // [sdk.WithProducer].
 func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
-	all := append(histograms(p.start, p.queues, metrics.Queue()), histograms(p.start, p.pools, metrics.Pool())...)
+	all := histograms(p.start, p.queues, metrics.Queue())
+	all = append(all, histograms(p.start, p.pools, metrics.Pool())...)
 	if len(all) == 0 {
 		return nil, nil
 	}

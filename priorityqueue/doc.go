@@ -56,8 +56,8 @@
 // # Order
 //
 // Keys of higher priority come first, and keys of equal priority in the order in which they were added or
-// came due. So a key that is added while a worker holds it has the place of that add. Only a key on hold takes
-// its place when it is Done.
+// came due. So a key that is added while a worker holds it has the place of that add. Only a key on hold
+// takes its place when it is Done.
 //
 // With [Config].Aging a key gains one level of priority for each Aging that it has been in line. So there is
 // a bound: a key of priority p is handed out before every key of priority P that is queued more than

@@ -51,8 +51,8 @@ type Queue[T comparable] struct {
 		// lists chains the keys of each line, and the resting ones.
 		lists keytable.Lists
 
-		// lines has the queued keys, and those in state rerun that are not on hold. order has the lines from which a
-		// key can be taken, blocked those of blocked groups. See order.go.
+		// lines has the queued keys, and those in state rerun that are not on hold. order has the lines from which
+		// a key can be taken, blocked those of blocked groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
 		// zeroLine is the line of priority 0 in a queue without groups, where most keys are: it is not looked up,
