@@ -2,7 +2,6 @@ package controllerruntime_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -184,30 +183,6 @@ func TestRequeueAfter(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Errors and panics are retried with backoff, at the priority of the key, and others are not held up.
-func TestRateLimits(t *testing.T) {
-	onManager(t, controllerruntime.NewQueue, func(s *scene) {
-		failures := 0
-		s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
-			if name != "bad" || failures == 3 {
-				return reconcile.Result{}, nil
-			}
-			if failures++; failures == 2 {
-				panic("reconciler")
-			}
-			return reconcile.Result{}, errors.New("not yet")
-		}
-		s.create(true, "bad")
-		synctest.Wait()
-		s.create(true, "good")
-		time.Sleep(time.Hour)
-		s.want("bad@0s", "good@0s", "bad@1s", "bad@3s", "bad@7s")
-		if n := s.queue.NumRequeues(request("bad")); n != 0 {
-			s.t.Errorf("%d failures are remembered after a success", n)
-		}
-	})
 }
 
 // The key that is being reconciled at shutdown is finished, and the manager waits for it; no other is begun.

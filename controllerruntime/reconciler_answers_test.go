@@ -122,8 +122,8 @@ func TestAnswersOfWorkerOfACall(t *testing.T) {
 	}
 }
 
-// A failure is one retry in the queue's numbers, with a wrapped reconciler and without. The controller recovers
-// panics.
+// A failure is one retry in the queue's numbers, with backoff and at the request's priority, with a wrapped
+// reconciler and without. The controller recovers panics.
 func TestFailureIsOneRetry(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errNotYet },
@@ -138,10 +138,16 @@ func TestFailureIsOneRetry(t *testing.T) {
 					}
 					return reconcile.Result{}, nil
 				}
-				s.create(false, "a")
+				q := s.queue.(*controllerruntime.Queue[reconcile.Request])
+				s.create(true, "a")
+				time.Sleep(2 * time.Second)
+				if k, _ := q.SnapshotKey(requestA); k.Priority != -100 || k.Requeues != 2 {
+					t.Errorf("%+v", k)
+				}
 				time.Sleep(time.Minute)
-				if st := s.queue.(*controllerruntime.Queue[reconcile.Request]).Stats(); n != 4 || st.Retries != 3 {
-					t.Errorf("%d calls, and %d retries", n, st.Retries)
+				s.want("a@0s", "a@1s", "a@3s", "a@7s")
+				if st := q.Stats(); st.Retries != 3 || st.Failing != 0 || q.NumRequeues(requestA) != 0 {
+					t.Errorf("%+v", st)
 				}
 			}
 			onManager(t, controllerruntime.NewQueue, fails)

@@ -22,10 +22,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// patience is long, for busy machines.
+const patience = 5 * time.Minute
+
 // The demo ends, although a replica is killed, and handles every order.
 func TestDemo(t *testing.T) {
 	var out locked.Buffer
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := run(ctx, "", "127.0.0.1:0", true, strings.NewReader(""), &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -61,7 +64,7 @@ func shape(text string) string {
 // Commands that make no sense are refused, and the others work.
 func TestCommands(t *testing.T) {
 	var out locked.Buffer
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := run(ctx, "", "", false, strings.NewReader("kill 7\nfly\n\nadd 3\nstart\nquit\n"),
 		&out); err != nil {
