@@ -56,6 +56,36 @@ func TestHandoverGivesAwaySlotsOfDead(t *testing.T) {
 	}
 }
 
+// The server writes a's handover and answers that it is busy, and the client repeats the request: that is a
+// conflict. a cannot read the table and is refused the next write, but does not take the slot back.
+func TestHandoverThatConflictsWithItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ofA := &faulty{Store: Memory()}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
+		time.Sleep(3 * time.Second)
+		written := false
+		ofA.do(func(verb string, r Record) error {
+			switch {
+			case r.Name != "g-table":
+				return nil
+			case verb == "update" && !written:
+				written = true
+				ofA.silent.Store(true)
+				_, _ = ofA.Store.Update(t.Context(), r)
+				return ErrConflict
+			case verb == "update":
+				return ErrRefused
+			case written:
+				return errors.New("no answer")
+			}
+			return nil
+		})
+		b := mustJoin(t, ofA.Store, Config{Name: "0", Slots: 2}) // It writes the plan.
+		wantNoSlotTwiceFor(t, 6*time.Second, a, b)
+		wantHeld(t, 1, 1)(a, b)
+	})
+}
+
 // A handover of long ago does not belong to a write that fails today: the member keeps the slot that it holds.
 func TestHandoverOfLongAgoIsNotInDoubt(t *testing.T) {
 	for _, refusal := range []error{errors.New("no answer"), ErrRefused} {

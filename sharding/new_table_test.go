@@ -152,6 +152,22 @@ func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
 	})
 }
 
+// A member with a slow clock, which knows no epochs, makes the new table. That is no restore, and epochs grow
+// nevertheless when the table is filled.
+func TestNewTableWithLowerEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a, b, _, _ := two(t, store, 2)
+		before := a.Slots()[0].Fence
+		mustRemake(t, store, Record{Name: "g-table", Group: "g", Data: newTable("other", 2, 5).encode()})
+		wantNoSlotTwiceFor(t, 35*time.Second, a, b)
+		wantHeld(t, 1, 1)(a, b)
+		if fence := a.Slots()[0].Fence; fence <= before {
+			t.Errorf("FAILURE: the fence is %d, after %d", fence, before)
+		}
+	})
+}
+
 // A person adds a label to the table's Lease. It has a new version then, and says the same.
 func TestTableWithAnotherVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

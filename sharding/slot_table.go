@@ -79,10 +79,10 @@ const (
 )
 
 // relationTo compares t with the known table, or nil. A table from a backup is older or contrary. If others
-// have written it since, it may seem newer.
+// have written it since, it may seem newer. If it has another id, the member's own record shows the restore.
 func (t *table) relationTo(known *table) relation {
 	switch {
-	case known == nil, t.id != known.id && t.epoch >= known.epoch:
+	case known == nil, t.id != known.id:
 		return successor
 	case t.epoch < known.epoch:
 		return older

@@ -66,19 +66,18 @@ func (m *Member) tableRecord(t *table, version string) Record {
 }
 
 // noteWrite notes how a write of table t has ended. If the server has refused handovers, the member keeps the
-// slots for now. If it is not known whether they were written, they rest until somebody writes the table.
+// slots for now. If it is not known whether they were written, they rest until the table shows it.
 func (m *Member) noteWrite(t *table, err error) {
 	m.update(func() { m.noteWriteLocked(t, err) })
 }
 
 func (m *Member) noteWriteLocked(t *table, err error) {
-	switch {
-	case err == nil:
-		m.mu.health.notWritten = 0
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
-		return
-	default:
-		m.mu.health.notWritten, m.mu.health.writeErr = cmp.Or(m.mu.health.notWritten, m.now()), err
+	// Another write came first. It may be this one: a client repeats a request if the answer asks for that.
+	wasChanged := errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrExists)
+	if h := &m.mu.health; err == nil {
+		h.notWritten = 0
+	} else if !wasChanged {
+		h.notWritten, h.writeErr = cmp.Or(h.notWritten, m.now()), err
 	}
 	refused := errors.Is(err, ErrRefused) || isDenied(err)
 	for i := range m.slots {
