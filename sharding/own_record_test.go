@@ -186,7 +186,7 @@ func TestMemberWithQueueThatBlocks(t *testing.T) {
 }
 
 // a can neither renew its record nor mark that of b, which is overdue. It tries each once a second, not at
-// each look.
+// each look or signal.
 func TestMemberThatCannotRenewWhileAnotherIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, ofA, _ := two(t, Memory(), 2)
@@ -194,13 +194,40 @@ func TestMemberThatCannotRenewWhileAnotherIsSilent(t *testing.T) {
 		time.Sleep(10 * time.Second) // In half a second b's record has not changed for a lease.
 		ofA.refuse(errors.New("the server is busy"), false)
 		before := ofA.updates.Load()
-		time.Sleep(10 * time.Second)
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			signal(a.toRefresh)
+		}
 		if n := ofA.updates.Load() - before; n > 25 {
 			t.Errorf("FAILURE: %d updates in ten seconds", n)
 		}
 		ofA.do(nil)
 		time.Sleep(17 * time.Second) // a was out of touch, so b has a lease to come back.
 		wantHeld(t, 2)(a)
+	})
+}
+
+// An attempt to renew the record is stored and not answered, and the next one finds it so. Validity counts
+// from the first one, as the others count it, although the second one began four seconds later.
+func TestValidityCountsFromStoredAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, ofA, _ := two(t, Memory(), 2)
+		isStored := false
+		ofA.do(func(verb string, r Record) error {
+			switch {
+			case r.Name == "g-table":
+			case verb == "update" && !isStored:
+				isStored = true
+				_, _ = ofA.Store.Update(t.Context(), r)
+				time.Sleep(3 * time.Second)
+				return errors.New("no answer")
+			case verb == "get" && isStored:
+				ofA.cutOff(true) // after this call
+			}
+			return nil
+		})
+		wantNoSlotTwiceFor(t, 30*time.Second, a, b)
+		wantHeld(t, 0, 2)(a, b)
 	})
 }
 

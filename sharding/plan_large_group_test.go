@@ -66,7 +66,7 @@ func (s *distant) Watch(ctx context.Context, group, version string, changed func
 func TestSlotThatMovesInLargeGroup(t *testing.T) {
 	sizes := []int{10, 30}
 	switch {
-	case testkit.RaceEnabled:
+	case testkit.RaceEnabled, testing.Short():
 		sizes = sizes[:1] // The others take minutes then.
 	case os.Getenv("SHARDING_LARGE") != "":
 		sizes = append(sizes, 100) // for which it computes for half a minute

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -141,65 +142,75 @@ func TestMemberIsTakenForDeadByDoubledRequest(t *testing.T) {
 	})
 }
 
-// The server is away for longer than a lease, and the members come back one after the other. None takes the
-// others for dead.
+// The server is away, almost until leases end or for longer, and the members come back one after the other.
+// None takes the others for dead.
 func TestMembersComeBackAfterOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := Memory()
-		var stores []*faulty
-		var members []*Member
-		ids := make(map[string]bool)
-		for i := range 9 {
-			stores = append(stores, &faulty{Store: memory})
-			members = append(members, mustJoin(t, stores[i], Config{Name: fmt.Sprint("m", i), Slots: 9}))
-			ids[members[i].ID()] = true
+	for _, away := range []time.Duration{8200 * time.Millisecond, time.Minute} {
+		synctest.Test(t, func(t *testing.T) { comeBackAfterOutage(t, away) })
+	}
+}
+
+func comeBackAfterOutage(t *testing.T, away time.Duration) {
+	memory := Memory()
+	var stores []*faulty
+	var members []*Member
+	ids := make(map[string]bool)
+	for i := range 9 {
+		stores = append(stores, &faulty{Store: memory})
+		members = append(members, mustJoin(t, stores[i], Config{Name: fmt.Sprint("m", i), Slots: 9}))
+		ids[members[i].ID()] = true
+		time.Sleep(550 * time.Millisecond) // They renew their records one after the other.
+	}
+	time.Sleep(10 * time.Second)
+	for _, s := range stores {
+		s.cutOff(true)
+	}
+	time.Sleep(away)
+	slices.Reverse(stores)
+	for _, s := range stores {
+		s.cutOff(false) // The last to renew its record comes first.
+		time.Sleep(300 * time.Millisecond)
+	}
+	time.Sleep(3 * time.Second)
+	for _, m := range members {
+		if wantHeld(t, 1)(m); !ids[m.ID()] {
+			t.Errorf("FAILURE: after %v, %s was taken for dead", away, m.ID())
 		}
-		time.Sleep(10 * time.Second)
-		for _, s := range stores {
-			s.cutOff(true)
-		}
-		time.Sleep(time.Minute)
-		for _, s := range stores {
-			s.cutOff(false)
-			time.Sleep(300 * time.Millisecond)
-		}
-		time.Sleep(3 * time.Second)
-		for _, m := range members {
-			if wantHeld(t, 1)(m); !ids[m.ID()] {
-				t.Errorf("FAILURE: %s was taken for dead", m.ID())
-			}
-		}
-	})
+	}
 }
 
 // Two replicas with other Slots start on an empty store. The one whose table is there works; the other one
-// gets nothing.
+// gets nothing, also if its record was there first.
 func TestMembersWithOtherSlots(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &distant{Store: Memory(), trip: 10 * time.Millisecond}
-		var members [2]*Member
-		var joins sync.WaitGroup
-		for i := range members {
-			joins.Go(func() {
-				members[i], _ = Join(t.Context(), store, Config{Group: "g", Name: fmt.Sprint("m", i), Slots: 4 + 4*i})
-				addIdleQueue(members[i])
-			})
-		}
-		joins.Wait()
-		time.Sleep(5 * time.Second)
-		for _, m := range members {
-			t.Cleanup(func() { m.end(); time.Sleep(time.Second) }) // Calls return.
-		}
-		works, other := members[0], members[1]
-		if works.Err() != nil {
-			works, other = other, works
-		}
-		if n := works.Stats().Held; n != len(works.slots) { // The other one still has its record.
-			t.Errorf("FAILURE: %d of %d slots are held", n, len(works.slots))
-		}
-		time.Sleep(time.Minute)
-		if n := works.Stats().Held; n != len(works.slots) || !errors.Is(other.Err(), ErrIncompatible) {
-			t.Errorf("FAILURE: %d of %d slots are held: %v", n, len(works.slots), other.Err())
-		}
-	})
+	for range 10 {
+		synctest.Test(t, startWithOtherSlots)
+	}
+}
+
+func startWithOtherSlots(t *testing.T) {
+	store := &distant{Store: Memory(), trip: 10 * time.Millisecond}
+	var members [2]*Member
+	var joins sync.WaitGroup
+	for i := range members {
+		joins.Go(func() {
+			members[i], _ = Join(t.Context(), store, Config{Group: "g", Name: fmt.Sprint("m", i), Slots: 4 + 4*i})
+			addIdleQueue(members[i])
+		})
+	}
+	joins.Wait()
+	time.Sleep(5 * time.Second)
+	for _, m := range members {
+		t.Cleanup(func() { m.end(); time.Sleep(time.Second) }) // Calls return.
+	}
+	works, other := members[0], members[1]
+	if works.Err() != nil {
+		works, other = other, works
+	}
+	if n := works.Stats().Held; n != len(works.slots) { // The other one still has its record.
+		t.Errorf("FAILURE: %d of %d slots are held", n, len(works.slots))
+	}
+	time.Sleep(time.Minute)
+	if n := works.Stats().Held; n != len(works.slots) || !errors.Is(other.Err(), ErrIncompatible) {
+		t.Errorf("FAILURE: %d of %d slots are held: %v", n, len(works.slots), other.Err())
+	}
 }

@@ -89,7 +89,7 @@ func (m *Member) noteWriteLocked(t *table, err error) {
 		case err == nil:
 		case !refused || s.handover.unsure:
 			s.handover.unsure = true
-		case m.mu.phase == staying: // One that leaves would release it at once, and try again without a pause.
+		default:
 			s.handover, s.keepUntil = handover{}, m.now()+m.config.Lease
 		}
 	}

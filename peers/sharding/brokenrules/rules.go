@@ -44,7 +44,7 @@ var rules = []rule{
 		{"known_members.go", "k.data.Lease = int64(m.mu.view.longestLease)", "k.data.Lease = int64(m.config.Lease)"},
 	}},
 	{"a refused handover is not taken back", []change{
-		{"table_write.go", "case m.mu.phase == staying: // One", "case false: //"},
+		{"table_write.go", "\t\tdefault:\n", "\t\tcase false:\n"},
 	}},
 	{"a member that was out of touch counts as dead at once", []change{
 		{"own_record.go", "self.attempted.since(self.renewed) > m.config.Lease*2/3", "false"},
@@ -102,9 +102,6 @@ var rules = []rule{
 	}},
 	{"an old handover counts as one of this write", []change{
 		{"handover.go", "&& h.epoch == t.epoch-1 ", ""},
-	}},
-	{"a member that leaves releases at once what it may not hand over", []change{
-		{"table_write.go", "case m.mu.phase == staying: // One", "default: //"},
 	}},
 	{"a member of other slots has a share", []change{
 		{"known_members.go", "err == nil && d.Slots != m.config.Slots", "false"},
@@ -180,6 +177,12 @@ var rules = []rule{
 	}},
 	{"a handover leaves the slots of the dead to those whose turn it is", []change{
 		{"plan.go", "hasDead && handsOver:", "false && handsOver:"},
+	}},
+	{"a handover that conflicts is not in doubt", []change{
+		{"table_write.go", "case !refused || s", "case !wasChanged && !refused || s"},
+	}},
+	{"a new table with a lower epoch is a sign of a restore", []change{
+		{"slot_table.go", "case known == nil, t.id != known.id:", "case known == nil, t.id != known.id && t.epoch >= known.epoch:"},
 	}},
 	{"nobody settles whether a handover was written", []change{
 		{"plan.go", "|| p.mustSettle() {", "{"},
