@@ -40,8 +40,8 @@ func (n Next) String() string {
 	return fmt.Sprintf("Next(%d)", uint8(n))
 }
 
-// answers reports whether a call that ends so answers the change that brought its key: see records.go.
-func (n Next) answers() bool { return n == NextForget || n == NextRequeue }
+// isAnswer reports whether a call that ends so answers the change that brought its key: see records.go.
+func (n Next) isAnswer() bool { return n == NextForget || n == NextRequeue }
 
 func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }
 

@@ -61,7 +61,7 @@ type Tracked[T comparable] struct {
 
 // newCall makes a call of what the queue has handed out, with its contexts.
 func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], goroutine string) *Tracked[T] {
-	t.dropEndedRecords()
+	t.dropExpiredRecords()
 	attempt := h.Failures.Count + 1
 	c := &Tracked[T]{tracker: t, base: base, handOut: h, goroutine: goroutine, changeSince: h.AddedAt,
 		atOnce: h.AtOnce, result: Result[T]{Key: h.Key, Attempt: attempt, Started: t.options.Clock.Now()}}
@@ -198,8 +198,8 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 	r := &c.result
 	switch r.Next {
 	case NextForget:
-		if p.tracker.answers != nil {
-			p.tracker.answers.Succeed(r.Key)
+		if p.tracker.answerer != nil {
+			p.tracker.answerer.Succeed(r.Key)
 		} else {
 			p.queue.Forget(r.Key)
 		}
@@ -223,7 +223,7 @@ func (p *Pool[T]) addAgain(c *Tracked[T]) {
 		priority = *c.result.Priority
 	}
 	p.addAfter(c.result.Key, priority, c.result.After)
-	if c.result.AtOnce > maxAtOnce && p.tracker.answers == nil {
+	if c.result.AtOnce > maxAtOnce && p.tracker.answerer == nil {
 		p.noteRefused(c.result.Key) // It was to come at once, but is slowed down: a shutdown drops it.
 	}
 }
@@ -231,8 +231,8 @@ func (p *Pool[T]) addAgain(c *Tracked[T]) {
 // addAfter adds a key of this pool. After the shutdown the queue refuses it: see refused.
 func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 	switch t := p.tracker; {
-	case t.answers != nil:
-		t.answers.Requeue(key, priority, after)
+	case t.answerer != nil:
+		t.answerer.Requeue(key, priority, after)
 	case t.priorities != nil:
 		t.priorities.AddWithPriority(key, priority, after)
 	default:
@@ -249,8 +249,8 @@ func (p *Pool[T]) noteRefused(key T) { p.locked(func() { p.mu.refused[key] = str
 // is how many calls for it in a row wanted it again at once.
 func (p *Pool[T]) handBack(c *Tracked[T], atOnce int) {
 	key, priority := c.result.Key, c.handOut.Priority
-	if p.tracker.answers != nil {
-		p.tracker.answers.HandBack(key, atOnce)
+	if p.tracker.answerer != nil {
+		p.tracker.answerer.HandBack(key, atOnce)
 		return
 	}
 	causes := p.queue.Causes(key)

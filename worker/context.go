@@ -43,7 +43,7 @@ type callKey struct{}
 
 // anyCall is what a Call needs of its *Tracked. It hides the type of the key.
 type anyCall interface {
-	view() callView
+	info() callInfo
 	logger() *slog.Logger
 	causes() workqueue.Causes
 	lastAttempt() bool
@@ -52,39 +52,39 @@ type anyCall interface {
 	read(err error) request
 }
 
-// callView is what a handler may read of its running call. It is zero without a call and after its end.
-type callView struct {
+// callInfo is what the tracker's mu guards of what a handler reads of its call. It is zero after the call.
+type callInfo struct {
 	attempt, priority, atOnce int
 	hasPriority               bool
 	failingSince              time.Time
 }
 
-func (c Call) view() (v callView) {
+func (c Call) info() (i callInfo) {
 	if c.anyCall != nil {
-		v = c.anyCall.view()
+		i = c.anyCall.info()
 	}
-	return v
+	return i
 }
 
 // Attempt returns 1, plus the number of failures in a row before this call.
-func (c Call) Attempt() int { return c.view().attempt }
+func (c Call) Attempt() int { return c.info().attempt }
 
 // AtOnce returns how many calls for the key in a row, before this one, wanted it again at once: they were
 // interrupted or have returned RequeueAfter(0), and no hold of a millisecond or more followed. Over
 // redisqueue interruptions by the end of a process count in the next one. After the sixth the key is slowed
 // down: it comes 5 ms later, then 10 ms and so on up to 10 s.
-func (c Call) AtOnce() int { return c.view().atOnce }
+func (c Call) AtOnce() int { return c.info().atOnce }
 
 // FailingSince returns when the first of the failures in a row before this call happened, or zero.
-func (c Call) FailingSince() time.Time { return c.view().failingSince }
+func (c Call) FailingSince() time.Time { return c.info().failingSince }
 
 // LastAttempt reports whether the key is given up if this call fails now.
 func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
 
 // Priority returns the key's priority when the call began, or false if the queue is no [operate.Operable].
 func (c Call) Priority() (priority int, ok bool) {
-	v := c.view()
-	return v.priority, v.hasPriority
+	i := c.info()
+	return i.priority, i.hasPriority
 }
 
 // Logger returns Options.Logger with the attributes "queue", the pool's name, and, until the call ends,
@@ -147,14 +147,14 @@ func (c *Tracked[T]) isRunning() bool {
 	return c.running
 }
 
-func (c *Tracked[T]) view() (v callView) {
+func (c *Tracked[T]) info() (i callInfo) {
 	c.tracker.mu.Lock()
 	defer c.tracker.mu.Unlock()
 	if c.running {
 		f := c.handOut.Failures
-		v = callView{f.Count + 1, c.handOut.Priority, c.atOnce, c.tracker.priorities != nil, f.Since}
+		i = callInfo{f.Count + 1, c.handOut.Priority, c.atOnce, c.tracker.priorities != nil, f.Since}
 	}
-	return v
+	return i
 }
 
 func (c *Tracked[T]) lastAttempt() bool {

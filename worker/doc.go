@@ -12,7 +12,6 @@
 //
 //   - The calls for a key do not overlap. After each one the queue's Done is called exactly once, and last.
 //   - A key that is added while its handler runs is handled again, unless the queue was shut down before.
-//   - A key whose handler fails is retried, later each time, until it is given up.
 //   - The handler's panic or [runtime.Goexit] fails its key alone. A panic of other code, such as a hook,
 //     ends the program, and its Goexit only the goroutine, as everywhere in Go. A hook's key is Done.
 //   - When its context has ended, Run waits for handlers no longer than DrainTimeout and CancelGrace.

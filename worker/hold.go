@@ -20,8 +20,8 @@ import (
 //	arrangeHold  during the call, by Call.Hold
 //	begin        after the call, in place of Done, unless all has been released already
 //	end          by the last release, Release, EndHolds, the end of the lease, or endVainHolds
-//	endDue       the same for those that have come to their limits
-//	finish       then, once; it calls Done
+//	endAtLimits  the same for those that have come to their limits
+//	done         then, once: it calls the queue's Done
 
 // hold keeps the key of one call on hold.
 type hold[T comparable] struct {
@@ -117,10 +117,10 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 		leased, h.releaseLease = ctx, func() { cancel(); release() }
 	}
 	if !h.begin() {
-		h.callQueue()
+		h.callQueueDone()
 		return
 	}
-	context.AfterFunc(leased, func() { h.end() }) // finish also ends leased, when this does nothing.
+	context.AfterFunc(leased, func() { h.end() }) // done also ends leased, when this does nothing.
 }
 
 // neededHold returns the hold that the call needs at its end, or nil. A key whose lease is lost needs none.
@@ -177,7 +177,7 @@ func (h *hold[T]) isVain() bool {
 	switch {
 	case !t.queue.ShuttingDown():
 		return false
-	case h.slow || t.answers != nil:
+	case h.slow || t.answerer != nil:
 		return true
 	}
 	inQueue, found := t.queue.SnapshotKey(h.key)
@@ -192,7 +192,7 @@ func (h *hold[T]) end() bool {
 	ends := h.endLocked(now)
 	t.unlockAndTend()
 	if ends {
-		h.finish()
+		h.done()
 	}
 	return ends
 }
@@ -205,14 +205,14 @@ func (h *hold[T]) endLocked(now time.Duration) bool {
 	h.phase = holdEnded
 	t.mu.holds.limits.Replace(slotheap.Entry{Rank: int64(dueloop.Never), Slot: h.slot})
 	if !h.slow && now-h.since >= shortestHold {
-		t.mu.records.endRow(h.key) // What comes after a hold that has lasted does not come at once.
+		t.mu.records.resetAtOnce(h.key) // What comes after a hold that has lasted does not come at once.
 	}
 	return true
 }
 
-// finish calls Done after endLocked.
-func (h *hold[T]) finish() {
-	h.callQueue()
+// done calls the queue's Done after endLocked.
+func (h *hold[T]) done() {
+	h.callQueueDone()
 	t := h.tracker
 	now := t.loop.Now()
 	t.mu.Lock()
@@ -234,7 +234,7 @@ func (h *hold[T]) finish() {
 	}
 }
 
-func (h *hold[T]) callQueue() {
+func (h *hold[T]) callQueueDone() {
 	if h.releaseLease != nil {
 		h.releaseLease()
 	}
@@ -259,12 +259,12 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 	return time.Duration(t.mu.holds.limits.First().Rank)
 }
 
-// mostDue bounds for how many holds endDue keeps the lock. If there are more, the loop calls it again.
+// mostDue bounds for how many holds endAtLimits keeps the lock. If there are more, the loop calls it again.
 const mostDue = 64
 
-// endDue ends, counts and logs the holds that have come to their limits. It returns when the loop must call
+// endAtLimits ends, counts and logs the holds that have come to their limits. It returns when the loop must call
 // it again.
-func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
+func (t *Tracker[T]) endAtLimits() (until time.Duration, ok bool) {
 	now := t.loop.Now()
 	var due []*hold[T]
 	t.mu.Lock()
@@ -280,7 +280,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())
 	t.mu.Unlock()
 	for _, h := range due {
-		h.finish()
+		h.done()
 	}
 	for _, h := range due { // Afterwards: the logger may be slow.
 		if !h.slow {

@@ -76,22 +76,16 @@ type worker[T comparable] struct {
 
 // New returns a pool. It starts nothing: Run handles the keys of queue, and reports wrong arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
-	queue = notNilPointer(queue)
 	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
 		startGate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
 	p.tracker.readStats = p.readStats
+	if handler == nil {
+		p.tracker.argsErr = errors.Join(p.tracker.argsErr, errors.New("worker: the handler is nil"))
+	}
 	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
 	return p
-}
-
-// check returns an error that says why the pool cannot run, or nil.
-func (p *Pool[T]) check() error {
-	if p.handler == nil {
-		return errors.Join(p.tracker.argsErr, errors.New("worker: the handler is nil"))
-	}
-	return p.tracker.argsErr
 }
 
 // Run handles the keys of the queue until ctx ends, as the package comment describes, and returns nil or the
@@ -102,7 +96,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
 	}
-	if err := p.check(); err != nil {
+	if err := p.tracker.argsErr; err != nil {
 		return err
 	}
 	if p.runCalled.Swap(true) {
@@ -130,7 +124,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	endWatch()
 	p.endQueue() // step 3
 
-	// When Run returns, the pool's goroutines have ended, unless List does not return.
+	// Wait for the goroutines of Options.List, unless it does not return.
 	select {
 	case <-resyncEnded:
 	case <-time.After(endPatience):
@@ -317,7 +311,7 @@ func (p *Pool[T]) locked(f func()) {
 // worker or on hold, and Options.List has once succeeded. It returns ctx.Err() if ctx ends first, and an
 // error if Run cannot begin, or has returned before that.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
-	if err := p.check(); err != nil {
+	if err := p.tracker.argsErr; err != nil {
 		return err
 	}
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {

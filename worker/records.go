@@ -21,7 +21,7 @@ import (
 
 // record is what is known of a key whose last call was no answer, or wanted the key at once. A key at rest
 // has none. Others may deal with the key: another process handles it, or an operator removes it. So a record
-// also ends by itself, recordLife after the time when the key was to come again.
+// expires recordLife after the time when the key was to come again.
 type record struct {
 	atOnce      int       // calls in a row that wanted the key at once: see Call.AtOnce
 	changeSince time.Time // when the change began that no call has answered; zero without one
@@ -33,7 +33,7 @@ const recordLife = 10 * time.Minute
 // records has the records of all keys. The tracker's mu guards it.
 type records[T comparable] struct {
 	table      keytable.Table[T, record]
-	ends       slotheap.Heap // when each record ends by itself, on the loop's clock
+	expiry     slotheap.Heap // when each record expires, on the loop's clock
 	numLooping int           // keys that came at once more than maxAtOnce times in a row
 }
 
@@ -56,7 +56,7 @@ func (c *Tracked[T]) readRecordLocked() {
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	r := &c.result
 	isAtOnce := r.Next == NextInterrupted || r.Next == NextRequeue && r.After <= 0
-	if r.Next == NextLost || r.Next.answers() && !isAtOnce && !c.isKnown {
+	if r.Next == NextLost || r.Next.isAnswer() && !isAtOnce && !c.isKnown {
 		return
 	}
 	gaveUp := c.newGivenUp() // Not under mu: foreign code.
@@ -73,7 +73,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	switch {
 	case r.Next == NextGiveUp:
 		t.mu.givenUp.Add(r.Key, gaveUp)
-	case !r.Next.answers():
+	case !r.Next.isAnswer():
 		rec.changeSince = c.changeSince
 		rec.failing = r.Next == NextRetry || c.handOut.Failures.Count > 0
 	}
@@ -118,9 +118,9 @@ func (rs *records[T]) find(key T) (rec record) {
 	return rec
 }
 
-// write replaces the record of key by rec, which ends at a time of the loop's clock. A rec with nothing in it
-// deletes the record.
-func (rs *records[T]) write(key T, rec record, ends time.Duration) {
+// write replaces the record of key by rec, which expires at a time of the loop's clock. A rec with nothing in
+// it deletes the record.
+func (rs *records[T]) write(key T, rec record, expires time.Duration) {
 	if rec.atOnce == 0 && rec.changeSince.IsZero() {
 		rs.delete(key)
 		return
@@ -128,7 +128,7 @@ func (rs *records[T]) write(key T, rec record, ends time.Duration) {
 	s, e, _ := rs.table.FindOrInsert(keytable.HashOf(key), key)
 	rs.numLooping += rec.loops() - e.Value.loops()
 	e.Value = rec
-	rs.ends.Set(slotheap.Entry{Rank: int64(ends), Slot: s})
+	rs.expiry.Set(slotheap.Entry{Rank: int64(expires), Slot: s})
 }
 
 // loops returns what the record counts for in numLooping.
@@ -139,12 +139,12 @@ func (r record) loops() int {
 	return 0
 }
 
-// endRow forgets how often key came at once in a row.
-func (rs *records[T]) endRow(key T) {
+// resetAtOnce forgets how often key came at once in a row.
+func (rs *records[T]) resetAtOnce(key T) {
 	if s, e := rs.table.Lookup(key); e != nil {
 		rec := e.Value
 		rec.atOnce = 0
-		rs.write(key, rec, time.Duration(rs.ends.At(s).Rank))
+		rs.write(key, rec, time.Duration(rs.expiry.At(s).Rank))
 	}
 }
 
@@ -156,20 +156,20 @@ func (rs *records[T]) delete(key T) {
 
 func (rs *records[T]) deleteAt(s keytable.Slot) {
 	rs.numLooping -= rs.table.At(s).Value.loops()
-	slotheap.Drop(&rs.ends, &rs.table, s)
+	slotheap.Drop(&rs.expiry, &rs.table, s)
 }
 
-// mostEnded bounds for how many records dropEndedRecords keeps the lock. Later calls drop the others.
-const mostEnded = 64
+// mostExpired bounds for how many records dropExpiredRecords keeps the lock. Later calls drop the others.
+const mostExpired = 64
 
-// dropEndedRecords deletes records that have ended by themselves.
-func (t *Tracker[T]) dropEndedRecords() {
+// dropExpiredRecords deletes records that have expired.
+func (t *Tracker[T]) dropExpiredRecords() {
 	now := int64(t.loop.Now()) // Not under mu: foreign code.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rs := &t.mu.records
-	for n := 0; n < mostEnded && rs.ends.Len() > 0 && rs.ends.First().Rank <= now; n++ {
-		rs.deleteAt(rs.ends.First().Slot)
+	for n := 0; n < mostExpired && rs.expiry.Len() > 0 && rs.expiry.First().Rank <= now; n++ {
+		rs.deleteAt(rs.expiry.First().Slot)
 	}
 }
 
@@ -218,11 +218,11 @@ func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration)
 }
 
 // forgetIfOver deletes the record of key if others have dealt with the key: the queue does not have it any
-// more, or counts no failure where it did. Of a queue on a server it does not learn that, and the record ends
-// by itself. It reports whether the key's change is over.
+// more, or counts no failure where it did. Of a queue on a server it does not learn that, and the record
+// expires. It reports whether the key's change is over.
 func (t *Tracker[T]) forgetIfOver(k UnansweredKey[T]) bool {
 	now, found := workqueue.KeySnapshot[T]{}, true
-	if t.answers == nil { // Stats ask no server.
+	if t.answerer == nil { // Stats ask no server.
 		now, found = t.queue.SnapshotKey(k.Key)
 	}
 	t.mu.Lock()
@@ -231,7 +231,7 @@ func (t *Tracker[T]) forgetIfOver(k UnansweredKey[T]) bool {
 	if rec.changeSince != k.Since || t.findRunningLocked(k.Key) != nil {
 		return true // The key was handled meanwhile.
 	}
-	over := t.answers == nil && (!found || rec.failing && now.Failures.Count == 0)
+	over := t.answerer == nil && (!found || rec.failing && now.Failures.Count == 0)
 	if over {
 		t.mu.records.delete(k.Key)
 	}

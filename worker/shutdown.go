@@ -195,12 +195,12 @@ func (p *Pool[T]) endQueue() {
 // settleAnswers waits until the queue's server knows what the calls have said, for as long as Run waits for
 // handlers, on the real clock. It returns the keys whose end the server may not know.
 func (p *Pool[T]) settleAnswers() (unsettled []T) {
-	if p.tracker.answers == nil {
+	if p.tracker.answerer == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), max(p.options.CancelGrace, endPatience))
 	defer cancel()
-	unsettled, err := p.tracker.answers.Settle(ctx)
+	unsettled, err := p.tracker.answerer.Settle(ctx)
 	if err != nil {
 		p.tracker.log(ctx, slog.LevelWarn, "The queue's server may not know how the last calls have ended",
 			"err", err, "keys", len(unsettled))
@@ -305,7 +305,7 @@ func (p *Pool[T]) Left() Left[T] {
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed, notStarted, refused []T
 	isShutDown := p.queue.ShuttingDown()
-	if isShutDown && p.tracker.answers == nil { // Otherwise a server keeps them for other processes.
+	if isShutDown && p.tracker.answerer == nil { // Otherwise a server keeps them for other processes.
 		for _, k := range p.queue.FailingKeys(math.MaxInt) {
 			if k.State == "" { // Others, or this pool's next call, have any other.
 				failed = append(failed, k.Key)

@@ -123,7 +123,7 @@ func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] 
 
 // failingKeys returns up to limit keys that fail, as the queue knows them.
 func failingKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []FailedKey[K] {
-	if t.queue == nil || limit <= 0 { // New takes any queue, and Run may refuse it.
+	if limit <= 0 {
 		return []FailedKey[K]{}
 	}
 	return converted(t.queue.FailingKeys(min(limit, maxFailing)), func(k workqueue.KeySnapshot[T]) FailedKey[K] {
@@ -133,11 +133,9 @@ func failingKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Fa
 
 func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 	s := KeySnapshot[K]{Key: shown}
-	if t.queue != nil { // New takes any queue, and Run may refuse it.
-		if inQueue, _ := t.queue.SnapshotKey(key); inQueue.Failures.Count > 0 {
-			failing := newFailingKey(inQueue, shown)
-			s.Failing = &failing
-		}
+	if inQueue, _ := t.queue.SnapshotKey(key); inQueue.Failures.Count > 0 {
+		failing := newFailingKey(inQueue, shown)
+		s.Failing = &failing
 	}
 	addKnown(&s, t, key)
 	return s

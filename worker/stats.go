@@ -158,11 +158,8 @@ func (t *Tracker[T]) Stats() Stats {
 
 // stats returns Stats and the change of OldestUnanswered, or nil: see oldestUnanswered.
 func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
-	t.dropEndedRecords()
+	t.dropExpiredRecords()
 	s := t.readStats()
-	if t.queue == nil { // New takes any queue, and Run may refuse it.
-		return s, nil
-	}
 	s.StartLimited = s.StartLimited && t.queue.Len() > 0
 	s.Failing = t.queue.Stats().Failing
 	oldest, age := t.oldestUnanswered()
@@ -221,7 +218,7 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) int {
 		n.TimedOut++
 	}
 	t.mu.durations.Observe(r.Duration)
-	if r.Next.answers() && !c.changeSince.IsZero() {
+	if r.Next.isAnswer() && !c.changeSince.IsZero() {
 		t.mu.changeTimes.Observe(max(0, r.Started.Add(r.Duration).Sub(c.changeSince)))
 	}
 	switch r.Next {

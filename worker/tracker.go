@@ -48,10 +48,10 @@ type Tracker[T comparable] struct {
 	// nil.
 
 	raw        workqueue.TypedRateLimitingInterface[T]
-	queue      workqueue.ExtendedRateLimiting[T] // nil only in a pool whose Run refuses its queue
+	queue      workqueue.ExtendedRateLimiting[T] // an empty queue if Run is to refuse raw
 	priorities operate.Operable[T]
 	leaser     leasing.Leaser[T]
-	answers    leasing.Answerer[T]
+	answerer   leasing.Answerer[T]
 
 	queueName     string
 	knowsAddTimes bool // the queue has metrics, and says when keys were added
@@ -91,20 +91,12 @@ type Tracker[T comparable] struct {
 // histograms only, MetricsProvider. It panics if an option makes no sense, or queue is nil or not of this
 // project.
 func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
-	t := newTracker(notNilPointer(queue), options)
+	t := newTracker(queue, options)
 	if t.argsErr != nil {
 		panic(t.argsErr)
 	}
 	t.setLogger()
 	return t
-}
-
-// notNilPointer returns queue, or nil if it is a nil pointer: a variable of a concrete type that was not set.
-func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.TypedRateLimitingInterface[T] {
-	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil
-	}
-	return queue
 }
 
 // checkQueue returns an error that says why nothing works over queue, or nil.
@@ -120,8 +112,12 @@ func checkQueue[T comparable](queue workqueue.TypedRateLimitingInterface[T]) err
 		"queue foreign.RateLimiting makes one: call it once, and use only what it returns", queue)
 }
 
-// newTracker returns a tracker that still needs setLogger. The queue of a pool may be nil: Run refuses it.
+// newTracker returns a tracker that still needs setLogger. Run of a pool refuses what argsErr says. Until then
+// the pool has an empty queue in place of a wrong one.
 func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
+	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() { // a variable that was not set
+		queue = nil
+	}
 	t := &Tracker[T]{raw: queue, options: options, madeAt: callerOutside()}
 	t.options.setDefaults()
 	t.mu.givenUp.Max = t.options.KeepGivenUp
@@ -131,11 +127,14 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	t.mu.retryDelays, t.mu.holdTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	t.readStats = t.ownStats
 	t.hasher = sync.OnceValues(stablehash.New[T])
-	t.loop = dueloop.New(t.options.Clock, t.endDue)
-	if t.queue, _ = queue.(workqueue.ExtendedRateLimiting[T]); t.queue != nil {
+	t.loop = dueloop.New(t.options.Clock, t.endAtLimits)
+	if t.queue, _ = queue.(workqueue.ExtendedRateLimiting[T]); t.queue == nil {
+		noLimiter := workqueue.NewTypedMaxOfRateLimiter[T]()
+		t.queue = workqueue.NewTypedRateLimitingQueue(noLimiter).(workqueue.ExtendedRateLimiting[T])
+	} else {
 		t.priorities, _ = queue.(operate.Operable[T])
 		t.leaser, _ = queue.(leasing.Leaser[T])
-		t.answers, _ = queue.(leasing.Answerer[T])
+		t.answerer, _ = queue.(leasing.Answerer[T])
 		stats := t.queue.Stats()
 		t.knowsAddTimes, t.queueName = stats.Latency != nil, stats.Name
 		t.options.Name = cmp.Or(t.options.Name, stats.Name)
@@ -221,9 +220,7 @@ func (t *Tracker[T]) Cancel(key T) bool {
 
 // Forget makes the queue and the tracker forget that key has failed or was given up.
 func (t *Tracker[T]) Forget(key T) {
-	if t.queue != nil { // New takes any queue, and Run may refuse it.
-		t.queue.Forget(key)
-	}
+	t.queue.Forget(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.findRunningLocked(key); c != nil {
