@@ -104,13 +104,13 @@ func (c Call) Causes() (causes workqueue.Causes) {
 	return causes
 }
 
-// UntilAdded returns a context, made from the one that CallOf got, for the waits that are worth interrupting.
+// UntilAdded returns a child of the context that CallOf got, for the waits that are worth interrupting.
 // It also ends, with the cause [ErrAdded], when the key is added again or comes due after the hand-out, but
 // not by adds with a Quiet [workqueue.Cause]. A handler that then returns ErrAdded or [context.Canceled] has
 // not failed: see [NextInterrupted].
 //
 // UntilAdded may be called in a loop: it returns the same context again, unless that has ended. The context
-// has a goroutine until it ends. Without a call it is the one that CallOf got.
+// has a goroutine until it ends. Without a call UntilAdded returns what CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx

@@ -48,8 +48,8 @@ type Snapshot[T comparable] struct {
 // KeySnapshot is what a pool knows of a key.
 type KeySnapshot[T comparable] struct {
 	Key T `json:"key"`
-	// Running, OnHold, Failing and GivenUp are set while the key is that. A key that is slowed down after
-	// interruptions is also on hold here.
+	// Running, OnHold, Failing and GivenUp are nil unless the key is in that state. A key that is slowed down
+	// after interruptions counts as on hold here.
 	Running *RunningKey[T] `json:"running,omitempty"`
 	OnHold  *OnHoldKey[T]  `json:"on_hold,omitempty"`
 	Failing *FailedKey[T]  `json:"failing,omitempty"`
@@ -99,7 +99,7 @@ func snapshotOf[T, K comparable](t *Tracker[T], limit int, show func(T) K) Snaps
 	return s
 }
 
-// runningKeys returns up to limit keys that are being handled, the one that started first at the front.
+// runningKeys returns up to limit keys that are being handled, the oldest first.
 func runningKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []RunningKey[K] {
 	keys := []RunningKey[K]{}
 	t.mu.Lock()

@@ -35,7 +35,7 @@ type Stats struct {
 
 	// Handled counts all calls of the handler that have ended.
 	Handled uint64 `json:"handled"`
-	// Failed counts the calls that have failed. Some of them have panicked, and some were given up.
+	// Failed counts the calls that have failed. Panicked and GivenUp count some of them.
 	Failed   uint64 `json:"failed"`
 	Panicked uint64 `json:"panicked"`
 	GivenUp  uint64 `json:"given_up"`
