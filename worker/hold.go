@@ -262,8 +262,8 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 // mostDue bounds for how many holds endAtLimits keeps the lock. If there are more, the loop calls it again.
 const mostDue = 64
 
-// endAtLimits ends, counts and logs the holds that have come to their limits. It returns when the loop must call
-// it again.
+// endAtLimits ends, counts and logs the holds that have come to their limits. It returns when the loop must
+// call it again.
 func (t *Tracker[T]) endAtLimits() (until time.Duration, ok bool) {
 	now := t.loop.Now()
 	var due []*hold[T]

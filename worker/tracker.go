@@ -112,8 +112,8 @@ func checkQueue[T comparable](queue workqueue.TypedRateLimitingInterface[T]) err
 		"queue foreign.RateLimiting makes one: call it once, and use only what it returns", queue)
 }
 
-// newTracker returns a tracker that still needs setLogger. Run of a pool refuses what argsErr says. Until then
-// the pool has an empty queue in place of a wrong one.
+// newTracker returns a tracker that still needs setLogger. Run of a pool refuses what argsErr says. Until
+// then the pool has an empty queue in place of a wrong one.
 func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() { // a variable that was not set
 		queue = nil
