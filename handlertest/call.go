@@ -67,8 +67,8 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 func (r *run[K]) begin(c *call) (end func()) {
 	s, twice := r.sim, false
 	s.mu.Lock()
-	s.called++
-	s.calls[c.key]++
+	s.callsBegun++
+	s.callsSinceChange[c.key]++
 	s.callsSinceDisturbed[c.key]++
 	for other := range r.running {
 		oneQueue := r.Shared || other.process == c.process

@@ -4,20 +4,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// patience is how long, in real time, a run may do nothing that is an event.
-var patience = 10 * time.Second
-
+// result is what is known of a run.
 type result struct {
 	failed   *failure
 	outcome  any      // of the measure
@@ -46,9 +42,6 @@ func (s *sim) result() result {
 	slices.SortFunc(res.sites, compareSites)
 	return res
 }
-
-// runLabel is the label of the goroutines of a run. Goroutines that these start inherit it.
-const runLabel = "handlertest run"
 
 var runs atomic.Int64 // of this test binary; their labels
 
@@ -94,42 +87,7 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			}
 		})
 	}()
-	const looks = 40 // A process that was suspended has missed only one.
-	ticker := time.NewTicker(patience / looks)
-	defer ticker.Stop()
-	for idle, locks, steps := 0, 0, int64(0); ; {
-		select {
-		case res := <-ended:
-			return res
-		case <-ticker.C:
-		}
-		s := begun.Load()
-		if s == nil || s.steps.Load() != steps {
-			if idle, locks = 0, 0; s != nil {
-				steps = s.steps.Load()
-			}
-			continue
-		}
-		if idle, locks = idle+1, locks+1; !waitsForLock(run) {
-			locks = 0
-		}
-		switch res := s.result(); {
-		case locks >= 2 && res.crashed:
-			// The crash may have ended a goroutine that held a lock, for which another one of the dead
-			// process waits.
-			res.hangs = true
-			return res
-		case locks >= 2:
-			res.failed = hang("a goroutine waits for a lock, and all others wait as well. If one holds a sync.Mutex, "+
-				"RWMutex or Once while it calls the world: testing/synctest cannot see that the others wait. Set "+
-				"Options.Workers to 1, or use a channel of size 1 as the lock", run)
-			return res
-		case idle > looks:
-			res.failed = hang(fmt.Sprintf("for %v of real time a goroutine computes, or waits for something "+
-				"outside its run", patience), run)
-			return res
-		}
-	}
+	return await(ended, &begun, run)
 }
 
 // playInBubble sets the result when the run is over, also if the scenario panics or ends its goroutine.
@@ -163,41 +121,4 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result
 		})
 	}
 	returned = true
-}
-
-func hang(why, run string) *failure {
-	return &failure{kind: "hang", text: fmt.Sprintf("it hangs: %s. (The goroutines of this run stay until "+
-		"the test binary ends, since Go cannot end them.)\n%s", why, stacksOf(run))}
-}
-
-// goroutines returns the stacks of the goroutines of a run, from the profile that has their labels.
-func goroutines(run string) (stacks []string) {
-	var profile strings.Builder
-	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
-	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
-		if strings.Contains(stack, fmt.Sprintf("%q:%q", runLabel, run)) {
-			stacks = append(stacks, stack)
-		}
-	}
-	return stacks
-}
-
-func stacksOf(run string) string {
-	stacks := goroutines(run)
-	return strings.Join(stacks[:min(len(stacks), 20)], "\n\n")
-}
-
-// waitsForLock reports whether a goroutine of a run waits for a Mutex, RWMutex or Once, and all are parked.
-// Neither testing/synctest nor a label says that.
-func waitsForLock(run string) (waits bool) {
-	for _, stack := range goroutines(run) {
-		var leaf uintptr
-		_, counters, _ := strings.Cut(stack, " @ ")
-		_, _ = fmt.Sscanf(counters, "0x%x", &leaf)
-		if f := runtime.FuncForPC(leaf); f == nil || f.Name() != "runtime.gopark" {
-			return false
-		}
-		waits = waits || strings.Contains(stack, "sync.runtime_Sem")
-	}
-	return waits
 }

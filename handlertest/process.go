@@ -69,7 +69,7 @@ func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlo
 	}
 	if p.isDead() {
 		s.mu.Lock()
-		ended := s.buried
+		ended := s.goroutinesEnded
 		s.mu.Unlock()
 		if ended { // The caller is in another run, or in none.
 			panic("handlertest: a process or its client is used after its run: make what uses it in Scenario.Start")
@@ -274,7 +274,7 @@ func (p *Process) showLocked(stream string, by time.Duration, show func()) {
 		at = last
 	}
 	p.shown[stream] = at
-	p.sim.addLocked(at, first+stream, p, func() {
+	p.sim.addLocked(at, beforeSteps+stream, p, func() {
 		p.sim.change(0)
 		show()
 	})

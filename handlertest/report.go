@@ -61,6 +61,9 @@ func (s *search) describe(fixed schedule, failed *failure, how string) string {
 	return fmt.Sprintf("handlertest: %s%s\n\n%s\n%s", failed.text, note, story, line)
 }
 
+// objects are the values of all objects by their labels, as pointers: the default measure.
+type objects map[string]any
+
 // same reports whether two outcomes are equal. Values whose texts are the same are, such as an empty slice
 // and nil.
 func same(a, b any) bool {

@@ -5,10 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"testing/synctest"
 	"time"
@@ -18,14 +15,10 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-const (
-	// after which a run is considered endless; a 100th more for each object that others make
-	maxSteps    = 20_000
-	maxWrites   = 1000          // of the truth; likewise
-	stuckAfter  = time.Hour     // of virtual time, after which a call is considered stuck
-	onlyProcess = "the process" // its name, unless there are replicas
-)
+// onlyProcess is the name of the process, unless there are replicas.
+const onlyProcess = "the process"
 
+// run is one run of a scenario: its processes, over the events of sim.
 type run[K comparable] struct {
 	*Scenario[K]
 	sim     *sim
@@ -44,28 +37,12 @@ type run[K comparable] struct {
 	checks  []func() error
 }
 
-// invariant is what [Scenario.Always] declares.
-type invariant struct {
-	name  string
-	holds func() error
-}
-
+// member is a process with its queue.
 type member[K comparable] struct {
 	*Process
 	queue   *perturbed[K]
 	started atomic.Bool // Start has returned
 }
-
-// worldOf is a World whose cache adds keys of that type.
-type worldOf[K comparable] struct {
-	name      string
-	attach    func(p *Process, queue *perturbed[K])
-	addListed func(p *Process, queue *perturbed[K], added map[K]struct{})
-	outcome   func(objects)
-}
-
-// objects are the values of all objects by their labels, as pointers: the default measure.
-type objects map[string]any
 
 // prepare sets defaults and lets the processes start. It panics if the scenario lacks something.
 func (r *run[K]) prepare() {
@@ -83,6 +60,22 @@ func (r *run[K]) prepare() {
 			return workqueue.NewTypedRateLimitingQueue(delays)
 		}
 	}
+	r.prepareOptions()
+	if r.Shared {
+		queue := foreign.RateLimiting(r.newQueue()) // Once: it keeps account of what is held.
+		r.shared, r.line = queue, &line[K]{sim: r.sim, more: make(chan struct{}, 1), turn: make(map[string]int)}
+		var ctx context.Context
+		ctx, r.endLine = context.WithCancel(context.Background())
+		go r.line.run(ctx, queue)
+	}
+	r.members = make([]*member[K], max(r.Replicas, 1))
+	for i := range r.members { // One after the other.
+		r.sim.after(0, "", nil, func() { r.start(i) })
+	}
+}
+
+// prepareOptions makes the options those of a pool that ends with its process, and that notes which keys fail.
+func (r *run[K]) prepareOptions() {
 	o := &r.Options
 	if o.MaxRetries != worker.UnlimitedRetries {
 		r.sim.without |= failedCalls
@@ -100,17 +93,6 @@ func (r *run[K]) prepare() {
 		if finish != nil {
 			finish(ctx, res)
 		}
-	}
-	if r.Shared {
-		queue := foreign.RateLimiting(r.newQueue()) // Once: it keeps account of what is held.
-		r.shared, r.line = queue, &line[K]{sim: r.sim, more: make(chan struct{}, 1), turn: make(map[string]int)}
-		var ctx context.Context
-		ctx, r.endLine = context.WithCancel(context.Background())
-		go r.line.run(ctx, queue)
-	}
-	r.members = make([]*member[K], max(r.Replicas, 1))
-	for i := range r.members { // One after the other.
-		r.sim.after(0, "", nil, func() { r.start(i) })
 	}
 }
 
@@ -180,18 +162,6 @@ func (r *run[K]) start(i int) {
 	go r.life(m)
 }
 
-// QueueOf returns the queue of a process, or the shared one. It is for what adds keys beside the
-// caches of Worlds: a handler that adds others, or the events of a world of the program's own. A Program may
-// run its workers over it.
-func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K] {
-	for _, m := range s.run.members {
-		if m != nil && m.Process == p {
-			return s.run.queueOf(m)
-		}
-	}
-	panic("handlertest: QueueOf needs the Process that Start or Program has got")
-}
-
 func (r *run[K]) queueOf(m *member[K]) workqueue.TypedRateLimitingInterface[K] {
 	if r.Shared {
 		return sharedQueue[K]{leasedQueue[K]{m.queue, unleased[K]{}}, r.line, m.Process}
@@ -234,127 +204,6 @@ func (r *run[K]) life(m *member[K]) {
 	returned = true
 }
 
-// resting reports whether the run is over: nothing moves any more, or something that runs is stuck, or a key
-// fails for good, which it records as the failure.
-func (r *run[K]) resting(quiet time.Duration) bool {
-	r.sim.mu.Lock()
-	busy := false
-	for _, m := range r.members {
-		busy = busy || !m.started.Load()
-	}
-	var running []string
-	for c := range r.running {
-		if !c.process.isDead() {
-			running = append(running, c.named())
-		}
-	}
-	slices.Sort(running)
-	settled := time.Since(r.sim.changed) >= r.Settle
-	calls, failing := maps.Clone(r.sim.calls), maps.Clone(r.failing)
-	undisturbed := maps.Clone(r.sim.callsSinceDisturbed)
-	slowed := false // What is slow may be so for longer than the handler waits.
-	for at := range r.sim.used {
-		slowed = slowed || faultOf[at.kind]&(Slow|Leases) != 0
-	}
-	called := r.sim.called
-	r.sim.mu.Unlock()
-
-	var fails []string
-	for _, m := range r.members {
-		s := m.queue.Snapshot(512)
-		busy = busy || s.Stats.Queued+s.Stats.Processing > 0
-		for _, k := range s.Waiting {
-			// A key that comes back by itself must have come twice per process: it may fail once on each
-			// replica and then succeed. Calls that were disturbed do not count, unless the key waits for so
-			// long that it has not failed.
-			came := undisturbed[k.Key]
-			if time.Until(k.Due) > stuckAfter {
-				came = calls[k.Key]
-			}
-			settled = settled && (r.Program != nil || came >= 2*len(r.members))
-			if err := failing[k.Key]; err != nil {
-				fails = append(fails, fmt.Sprintf("%s still fails: %v", textOf(k.Key), err))
-			}
-		}
-	}
-	busy = busy || len(running) > 0
-	if busy && quiet > stuckAfter {
-		who := "the process"
-		if len(running) > 0 {
-			who = strings.Join(running, ", ") + ": the handler"
-		}
-		r.sim.fail("stuck", "%s waits, and for %v nothing has ended its wait, such as for room in a channel that "+
-			"is full (record.NewFakeRecorder makes one):\n%s", who, stuckAfter, stacksOf(r.label))
-		return true
-	}
-	if busy || !settled {
-		return false
-	}
-	// A handler that does nothing would pass.
-	if len(fails) > 0 && !slowed && r.Options.MaxRetries == worker.UnlimitedRetries {
-		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns "+
-			"worker.RequeueAfter or worker.RetryAfter, and to give up worker.Terminal",
-			strings.Join(fails, ", "))
-	}
-	if called == 0 && r.Start != nil {
-		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. %s",
-			r.whyIdle())
-	}
-	return true
-}
-
-// whyIdle says why no key came.
-func (r *run[K]) whyIdle() string {
-	if len(r.worlds) == 0 {
-		return "There is no World, and nothing was added to QueueOf"
-	}
-	var why []string
-	for _, w := range r.worlds {
-		all := make(objects)
-		if w.outcome(all); len(all) == 0 {
-			why = append(why, w.name+" has no objects")
-		} else {
-			why = append(why, fmt.Sprintf("the function for the keys of %s returned none for its %d objects", w.name,
-				len(all)))
-		}
-	}
-	return strings.Join(why, "; ")
-}
-
-// checkAlways checks the invariants.
-func (r *run[K]) checkAlways() {
-	for _, i := range r.always {
-		r.sim.asOthers(func() {
-			if err := i.holds(); err != nil {
-				r.sim.fail("always "+i.name, "%s: this must always hold: %v", i.name, err)
-			}
-		})
-	}
-}
-
-// checkEnd checks what must hold at the end of a run.
-func (r *run[K]) checkEnd() {
-	for _, check := range r.checks {
-		if err := check(); err != nil {
-			r.sim.fail("check", "Check: %v", err)
-		}
-	}
-}
-
-// measure returns the outcome of the run.
-func (r *run[K]) measure() any {
-	if r.Measure != nil {
-		r.sim.measuring.Store(true)
-		defer r.sim.measuring.Store(false)
-		return r.Measure()
-	}
-	all := make(objects)
-	for _, w := range r.worlds {
-		w.outcome(all)
-	}
-	return all
-}
-
 // stop ends what still runs, so that the bubble can end.
 func (r *run[K]) stop() {
 	for _, m := range r.members {
@@ -375,5 +224,5 @@ func (r *run[K]) stop() {
 	}
 	r.sim.mu.Lock()
 	defer r.sim.mu.Unlock()
-	r.sim.buried = true
+	r.sim.goroutinesEnded = true
 }

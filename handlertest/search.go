@@ -12,6 +12,20 @@ import (
 	"time"
 )
 
+// Environment variables.
+const (
+	scheduleVariable = "HANDLERTEST"      // a schedule, to repeat a run
+	runsVariable     = "HANDLERTEST_RUNS" // how many random runs there are, instead of randomRuns
+	seedVariable     = "HANDLERTEST_SEED" // the seed of the first of them, instead of 1
+)
+
+// How long a search is. No limit is a time: a slow machine finds what a fast one does.
+const (
+	maxOneByOne = 400       // runs with one disturbance, unless Scenario.Runs says another number
+	randomRuns  = 1000      // a fifth of it with -short
+	shrinkSteps = 1_000_000 // events of the runs that look for a shorter schedule
+)
+
 // search looks for a schedule under which a scenario fails.
 type search struct {
 	play        func(d decider, tell bool, how string) result

@@ -3,7 +3,6 @@ package handlertest
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -20,47 +19,42 @@ const stepTime = time.Millisecond
 // time. Everything that may happen in another order is an event, and between two events all goroutines of the
 // bubble are blocked. So a run depends on its schedule alone, as long as the handler itself does.
 type sim struct {
-	began time.Time
-	wake  chan struct{} // has an element when there is a new event
-	steps atomic.Int64  // how many events have happened
-	moved time.Time     // when the last one was, for drive
+	began     time.Time
+	wake      chan struct{}   // has an element when there is a new event
+	steps     atomic.Int64    // how many events have happened
+	lastEvent time.Time       // for drive
+	moments   []time.Duration // of events, since the run began, until the first of atRest is called; for drive
+
+	afterEvents func()      // checks invariants
+	measuring   atomic.Bool // Measure runs
 
 	mu sync.Mutex // guards what follows; no foreign code runs under it
 	decider
 	events  []*event
 	version int64 // of the last change of any world
-	writes  int
-	made    int // objects that others have made
-	counted int // the events that happened while nothing was disturbed
-	// disturbedUntil is when the last disturbance so far ends.
-	disturbedUntil time.Time
-	reactions      []*reaction
-	changed        time.Time   // when the truth, or what a cache shows of it, changed last
-	calls          map[any]int // the calls of each key since then
-	// callsSinceDisturbed are those of calls since the last disturbance of a call.
-	callsSinceDisturbed map[any]int
-	story               []told // nil unless telling
-	telling             bool
-	failed              *failure
-	accepted            []acceptance
-	known               map[acceptance]bool // those of them that have happened
-	over                bool                // the outcome is known
-	buried              bool                // and the goroutines have ended
-	called              int                 // how many calls of handlers have begun
-	atRest              []func()
-	// of events, since the run began, until the first of atRest is called; for drive
-	moments []time.Duration
 
-	others      chan struct{} // closed when what asOthers calls returns; nil if it calls nothing; guarded by mu
-	measuring   atomic.Bool   // Measure runs
-	afterEvents func()        // checks invariants
-}
+	// What others do: see others.go.
+	othersReturn chan struct{} // closed when what asOthers calls returns; nil if it calls nothing
+	reactions    []*reaction
+	atRest       []func()
+	madeByOthers int // objects
 
-// reaction is a program beside the tested one. See [Scenario.Others].
-type reaction struct {
-	name    string
-	do      func()
-	pending bool // It will be called. Guarded by the sim's mu.
+	// When the run is at rest, or takes too long.
+	disturbedUntil                        time.Time // the end of the last disturbance so far
+	lastChange                            time.Time // of the truth, or of what a cache shows of it
+	writes                                int       // after the disturbances
+	calmSteps                             int       // the events that happened while nothing was disturbed
+	callsBegun                            int
+	callsSinceChange, callsSinceDisturbed map[any]int // by key; the latter since a call was last disturbed
+
+	// What is known of it.
+	story           []told // nil unless telling
+	telling         bool
+	failed          *failure
+	accepted        []acceptance
+	known           map[acceptance]bool // those of them that have happened
+	over            bool                // the outcome is known
+	goroutinesEnded bool
 }
 
 // event is something that happens at its time. Events of one time happen in the order of their labels,
@@ -72,38 +66,20 @@ type event struct {
 	do    func()
 }
 
-// first begins the labels of what caches show: it comes before the steps of the same moment, for all names of
-// objects and keys.
-const first = "\x00"
+// beforeSteps begins the labels of what caches show: it comes before the steps of the same moment, for all
+// names of objects and keys.
+const beforeSteps = "\x00"
 
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
-	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell,
-		known: make(map[acceptance]bool), calls: make(map[any]int), callsSinceDisturbed: make(map[any]int),
-		afterEvents: func() {}}
+	return &sim{began: now, lastEvent: now, lastChange: now, wake: make(chan struct{}, 1), decider: d, telling: tell,
+		known: make(map[acceptance]bool), callsSinceChange: make(map[any]int),
+		callsSinceDisturbed: make(map[any]int), afterEvents: func() {}}
 }
 
 // bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a
 // longer time means that the caller is outside.
 const bubbleYears = 10 * 365 * 24 * time.Hour
-
-// textOf returns the text of a key, for the story and the order of events. A struct that embeds a type with a
-// method String also has that method, which leaves out the fields beside: their texts follow.
-func textOf(key any) string {
-	if _, ok := key.(fmt.Stringer); ok {
-		v := reflect.ValueOf(key)
-		for i := 0; v.Kind() == reflect.Struct && i < v.NumField(); i++ {
-			if f := v.Type().Field(i); f.Anonymous && f.Type.Implements(reflect.TypeFor[fmt.Stringer]()) {
-				var fields []string
-				for i := range v.NumField() {
-					fields = append(fields, fmt.Sprint(v.Field(i)))
-				}
-				return strings.Join(fields, " ")
-			}
-		}
-	}
-	return fmt.Sprint(key)
-}
 
 // check is called by everything that a test may call at the wrong time or place.
 func (s *sim) check(what string) {
@@ -154,39 +130,6 @@ func (s *sim) next() (*event, time.Duration) {
 	return e, 0
 }
 
-// asOthers calls a function of the scenario in the goroutine of drive.
-func (s *sim) asOthers(do func()) {
-	returned := make(chan struct{})
-	set := func(others chan struct{}) {
-		s.mu.Lock()
-		s.others = others
-		s.mu.Unlock()
-	}
-	set(returned)
-	defer func() {
-		set(nil)
-		close(returned)
-	}()
-	do()
-}
-
-// awaitOthers returns when what asOthers calls has returned, and false if it waits: then no goroutine of the
-// bubble runs, and time passes. It most likely waits for the caller, which is a call of a process.
-func (s *sim) awaitOthers() bool {
-	s.mu.Lock()
-	others := s.others
-	s.mu.Unlock()
-	if others == nil {
-		return true
-	}
-	select {
-	case <-others:
-		return true
-	case <-time.After(1):
-		return false
-	}
-}
-
 // fail ends the run. The first failure counts.
 func (s *sim) fail(kind, format string, args ...any) {
 	f := &failure{kind: kind, text: fmt.Sprintf(format, args...)}
@@ -219,43 +162,15 @@ func (s *sim) decide(kind, name string) time.Duration {
 func (s *sim) change(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.calls)
+	clear(s.callsSinceChange)
 	clear(s.callsSinceDisturbed)
-	s.changed = time.Now()
-	if s.changed.After(s.disturbedUntil) {
+	s.lastChange = time.Now()
+	if s.lastChange.After(s.disturbedUntil) {
 		s.writes += writes
 	}
 	for _, r := range s.reactions {
 		s.reactLocked(r)
 	}
-}
-
-// reactTime is how long another program takes to react to a change.
-const reactTime = 5 * stepTime
-
-// reactLocked lets a program beside the tested one react, perhaps later.
-func (s *sim) reactLocked(r *reaction) {
-	if r.pending {
-		return
-	}
-	r.pending = true
-	by := s.decide(late, r.name)
-	if by > 0 {
-		s.tellSoonLocked(nil, "", r.name, "%s: reacts %v later", r.name, by)
-	}
-	s.addLocked(time.Now().Add(reactTime+by), r.name, nil, func() {
-		s.mu.Lock()
-		r.pending = false
-		s.mu.Unlock()
-		s.asOthers(r.do)
-	})
-}
-
-// addOther notes that others have made an object: more objects take more writes.
-func (s *sim) addOther() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.made++
 }
 
 // nextVersion is called when a world has changed.
@@ -267,28 +182,51 @@ func (s *sim) nextVersion() int64 {
 	return s.version
 }
 
-// ended reports whether the run has failed, or takes too long.
-func (s *sim) ended() bool {
+// How long a run may be. Each object that others make allows a hundredth more.
+const (
+	maxSteps  = 20_000
+	maxWrites = 1000 // of the truth, by processes
+)
+
+// countStep counts an event, and fails a run that takes too long.
+func (s *sim) countStep() {
+	steps := s.steps.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	took := time.Since(s.began).Round(time.Millisecond)
-	writes, steps := maxWrites+s.made*maxWrites/100, maxSteps+s.made*maxSteps/100
+	mayStep, mayWrite := maxSteps+s.madeByOthers*maxSteps/100, maxWrites+s.madeByOthers*maxWrites/100
 	// What a handler does while its cache shows what no longer is says nothing, unless that never ends.
-	if s.steps.Load() > int64(10*steps) {
-		s.counted = steps + 1
-	} else if time.Now().After(s.disturbedUntil) {
-		s.counted++
+	if time.Now().After(s.disturbedUntil) {
+		s.calmSteps++
+	}
+	tooLong := func(after int, what, still string) {
+		took := time.Since(s.began).Round(time.Millisecond)
+		s.failed = &failure{kind: "rest", text: fmt.Sprintf("it never comes to rest: after %d %s in %v it still %s",
+			after, what, took, still)}
 	}
 	switch {
 	case s.failed != nil:
-	case s.writes > writes:
-		s.failed = &failure{kind: "rest",
-			text: fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", writes, took)}
-	case s.counted > steps:
-		s.failed = &failure{kind: "rest",
-			text: fmt.Sprintf("it never comes to rest: after %d steps in %v it still runs", steps, took)}
+	case s.writes > mayWrite:
+		tooLong(mayWrite, "writes", "writes")
+	case s.calmSteps > mayStep || steps > int64(10*mayStep):
+		tooLong(mayStep, "steps", "runs")
 	}
+}
+
+func (s *sim) hasFailed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.failed != nil
+}
+
+// wasSlowed reports whether a call was slowed down, perhaps for longer than the handler waits, and how many
+// calls there were.
+func (s *sim) wasSlowed() (slowed bool, called int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at := range s.used {
+		slowed = slowed || faultOf[at.kind]&(Slow|Leases) != 0
+	}
+	return slowed, s.callsBegun
 }
 
 // drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It
@@ -304,20 +242,20 @@ func (s *sim) drive(resting func(quiet time.Duration) bool) {
 		e, d := s.next()
 		switch {
 		case e != nil:
-			if s.steps.Add(1); s.ended() {
+			if s.countStep(); s.hasFailed() {
 				return
 			}
 			if e.of == nil || !e.of.isDead() {
-				s.moved = time.Now()
+				s.lastEvent = time.Now()
 				s.noteMoment()
 				e.do()
 			}
 			continue
 		case d < 0:
-			if resting(time.Since(s.moved)) && !s.goOn() || s.ended() {
+			if resting(time.Since(s.lastEvent)) && !s.doAtRest() || s.hasFailed() {
 				return
 			}
-			d = max(10*time.Second, time.Since(s.moved)/8) // A key may wait for months.
+			d = max(10*time.Second, time.Since(s.lastEvent)/8) // A key may wait for months.
 		}
 		timer := time.NewTimer(d)
 		select {
@@ -326,28 +264,4 @@ func (s *sim) drive(resting func(quiet time.Duration) bool) {
 		}
 		timer.Stop()
 	}
-}
-
-// noteMoment notes when an event happens.
-func (s *sim) noteMoment() {
-	at := time.Since(s.began)
-	if len(s.atRest) > 0 && at > 0 && (len(s.moments) == 0 || s.moments[len(s.moments)-1] != at) {
-		s.moments = append(s.moments, at)
-	}
-}
-
-// goOn lets somebody do what is to be done when all else rests. It reports whether there was something.
-func (s *sim) goOn() bool {
-	s.mu.Lock()
-	if len(s.atRest) == 0 || s.failed != nil {
-		s.mu.Unlock()
-		return false
-	}
-	do := s.atRest[0]
-	s.atRest = s.atRest[1:]
-	s.mu.Unlock()
-	s.change(0)
-	s.moved = time.Now()
-	do()
-	return true
 }

@@ -2,6 +2,7 @@ package handlertest
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +19,24 @@ type told struct {
 }
 
 func (t told) String() string { return fmt.Sprintf("%9v  %s", t.at, t.text) }
+
+// textOf returns the text of a key, for the story and the order of events. A struct that embeds a type with a
+// method String also has that method, which leaves out the fields beside: their texts follow.
+func textOf(key any) string {
+	if _, ok := key.(fmt.Stringer); ok {
+		v := reflect.ValueOf(key)
+		for i := 0; v.Kind() == reflect.Struct && i < v.NumField(); i++ {
+			if f := v.Type().Field(i); f.Anonymous && f.Type.Implements(reflect.TypeFor[fmt.Stringer]()) {
+				var fields []string
+				for i := range v.NumField() {
+					fields = append(fields, fmt.Sprint(v.Field(i)))
+				}
+				return strings.Join(fields, " ")
+			}
+		}
+	}
+	return fmt.Sprint(key)
+}
 
 // tell adds a line to the story. The call is the key whose call the line is about, or "".
 func (s *sim) tell(call, format string, args ...any) {

@@ -62,6 +62,14 @@ type World[K comparable, V any] struct {
 	living  []*Client[K, V] // those whose processes have not crashed, in the order of their starts
 }
 
+// worldOf is a World whose cache adds keys of that type.
+type worldOf[K comparable] struct {
+	name      string
+	attach    func(p *Process, queue *perturbed[K])
+	addListed func(p *Process, queue *perturbed[K], added map[K]struct{})
+	outcome   func(objects)
+}
+
 // NewWorld returns an empty world for a run of s. The name is for the story; each world has another one. Keys
 // maps an object to the keys of the queue to add. Nil means the object's own key. It is called with the new
 // object of each change, with the last one of each deletion, with the old one if the value differs, and with

@@ -78,7 +78,7 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		return k.listFor(ctx, kind, a)
 	case clienttesting.UpdateActionImpl:
 		o = a.Object.(client.Object)
-		return o, k.update(ctx, o, k.how("updates", status, a.UpdateOptions.DryRun, a.UpdateOptions.FieldManager))
+		return o, k.update(ctx, o, k.optionsOf("updates", status, a.UpdateOptions.DryRun, a.UpdateOptions.FieldManager))
 	case clienttesting.CreateActionImpl:
 		o = a.Object.(client.Object)
 		o.SetNamespace(a.GetNamespace())

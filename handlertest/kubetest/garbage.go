@@ -82,7 +82,7 @@ func (c *Cluster) mayGoOn(owner types.UID) bool {
 // collect does the next step with a piece of garbage.
 func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 	if o.GetDeletionTimestamp() == nil {
-		if err := c.remove(kind, o, nil); err == nil {
+		if err := c.remove(kind, o, nil, false); err == nil {
 			c.tell("the garbage collector: deletes %s", c.text(kind, o))
 		}
 		return
@@ -95,11 +95,11 @@ func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 			now := d.old.DeepCopyObject().(client.Object)
 			now.SetOwnerReferences(slices.DeleteFunc(now.GetOwnerReferences(),
 				func(r metav1.OwnerReference) bool { return r.UID == o.GetUID() }))
-			_ = c.put(d.kind, d.old, now)
+			_ = c.put(d.kind, d.old, now, false)
 		}
 	} else if living > 0 {
 		for _, d := range all {
-			if err := c.remove(d.kind, d.old, nil); err == nil {
+			if err := c.remove(d.kind, d.old, nil, false); err == nil {
 				c.tell("the garbage collector: deletes %s", c.text(d.kind, d.old))
 			}
 		}
@@ -112,5 +112,5 @@ func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 		now = nil
 	}
 	c.tell("the garbage collector: is done with what %s owns", c.text(kind, o))
-	_ = c.put(kind, o, now)
+	_ = c.put(kind, o, now, false)
 }

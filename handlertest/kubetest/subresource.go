@@ -106,7 +106,7 @@ func (s subresource) Update(ctx context.Context, o client.Object, opts ...client
 	if options.SubResourceBody != nil {
 		o = options.SubResourceBody
 	}
-	return s.client.update(ctx, o, s.client.how("updates", true, options.DryRun, options.FieldManager))
+	return s.client.update(ctx, o, s.client.optionsOf("updates", true, options.DryRun, options.FieldManager))
 }
 
 func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch,

@@ -1,0 +1,97 @@
+package handlertest
+
+import "time"
+
+// Others are all but the processes of the tested program: what happens in their name.
+
+// asOthers calls a function of the scenario in the goroutine of drive.
+func (s *sim) asOthers(do func()) {
+	returned := make(chan struct{})
+	set := func(returned chan struct{}) {
+		s.mu.Lock()
+		s.othersReturn = returned
+		s.mu.Unlock()
+	}
+	set(returned)
+	defer func() {
+		set(nil)
+		close(returned)
+	}()
+	do()
+}
+
+// awaitOthers returns when what asOthers calls has returned, and false if it waits: then no goroutine of the
+// bubble runs, and time passes. It most likely waits for the caller, which is a call of a process.
+func (s *sim) awaitOthers() bool {
+	s.mu.Lock()
+	others := s.othersReturn
+	s.mu.Unlock()
+	if others == nil {
+		return true
+	}
+	select {
+	case <-others:
+		return true
+	case <-time.After(1):
+		return false
+	}
+}
+
+// reaction is a program beside the tested one. See [Scenario.Others].
+type reaction struct {
+	name    string
+	do      func()
+	pending bool // It will be called. Guarded by the sim's mu.
+}
+
+// reactTime is how long another program takes to react to a change.
+const reactTime = 5 * stepTime
+
+// reactLocked lets a program beside the tested one react, perhaps later.
+func (s *sim) reactLocked(r *reaction) {
+	if r.pending {
+		return
+	}
+	r.pending = true
+	by := s.decide(late, r.name)
+	if by > 0 {
+		s.tellSoonLocked(nil, "", r.name, "%s: reacts %v later", r.name, by)
+	}
+	s.addLocked(time.Now().Add(reactTime+by), r.name, nil, func() {
+		s.mu.Lock()
+		r.pending = false
+		s.mu.Unlock()
+		s.asOthers(r.do)
+	})
+}
+
+// addOther notes that others have made an object: more objects take more writes.
+func (s *sim) addOther() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.madeByOthers++
+}
+
+// noteMoment notes when an event happens.
+func (s *sim) noteMoment() {
+	at := time.Since(s.began)
+	if len(s.atRest) > 0 && at > 0 && (len(s.moments) == 0 || s.moments[len(s.moments)-1] != at) {
+		s.moments = append(s.moments, at)
+	}
+}
+
+// doAtRest lets somebody do what is to be done when all else rests. It reports whether there was something.
+func (s *sim) doAtRest() bool {
+	s.mu.Lock()
+	if len(s.atRest) == 0 || s.failed != nil {
+		s.mu.Unlock()
+		return false
+	}
+	do := s.atRest[0]
+	s.atRest = s.atRest[1:]
+	s.mu.Unlock()
+	s.change(0)
+	s.lastEvent = time.Now()
+	do()
+	return true
+}

@@ -1,0 +1,146 @@
+package handlertest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// stuckAfter is how much virtual time may pass without an event until a call is considered stuck.
+const stuckAfter = time.Hour
+
+// activity is what goes on in a run when no event is left.
+type activity struct {
+	busy    bool     // A process starts, or a key is queued or held, or a call runs.
+	running []string // the calls
+	settled bool     // Nothing has changed for long enough, and the keys that wait have come since.
+	failing []string // the keys that wait because their last call has failed, and why
+}
+
+// resting reports whether the run is over: nothing moves any more, or what runs is stuck. It records what is
+// wrong with that. Quiet is the time since the last event.
+func (r *run[K]) resting(quiet time.Duration) bool {
+	now := r.activity()
+	switch {
+	case now.busy && quiet > stuckAfter:
+		who := "the process"
+		if len(now.running) > 0 {
+			who = strings.Join(now.running, ", ") + ": the handler"
+		}
+		r.sim.fail("stuck", "%s waits, and for %v nothing has ended its wait, such as for room in a channel that "+
+			"is full (record.NewFakeRecorder makes one):\n%s", who, stuckAfter, stacksOf(r.label))
+		return true
+	case now.busy || !now.settled:
+		return false
+	}
+	slowed, called := r.sim.wasSlowed()
+	if len(now.failing) > 0 && !slowed && r.Options.MaxRetries == worker.UnlimitedRetries {
+		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns "+
+			"worker.RequeueAfter or worker.RetryAfter, and to give up worker.Terminal",
+			strings.Join(now.failing, ", "))
+	}
+	if called == 0 && r.Start != nil { // A handler that does nothing would pass.
+		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. %s",
+			r.whyIdle())
+	}
+	return true
+}
+
+func (r *run[K]) activity() (now activity) {
+	r.sim.mu.Lock()
+	for _, m := range r.members {
+		now.busy = now.busy || !m.started.Load()
+	}
+	for c := range r.running {
+		if !c.process.isDead() {
+			now.running = append(now.running, c.named())
+		}
+	}
+	slices.Sort(now.running)
+	now.settled = time.Since(r.sim.lastChange) >= r.Settle
+	calls, undisturbed := maps.Clone(r.sim.callsSinceChange), maps.Clone(r.sim.callsSinceDisturbed)
+	failing := maps.Clone(r.failing)
+	r.sim.mu.Unlock()
+
+	now.busy = now.busy || len(now.running) > 0
+	for _, m := range r.members {
+		s := m.queue.Snapshot(512)
+		now.busy = now.busy || s.Stats.Queued+s.Stats.Processing > 0
+		for _, k := range s.Waiting {
+			// A key that comes back by itself must have come twice per process: it may fail once on each
+			// replica and then succeed. Calls that were disturbed do not count, unless the key waits for so
+			// long that it has not failed.
+			came := undisturbed[k.Key]
+			if time.Until(k.Due) > stuckAfter {
+				came = calls[k.Key]
+			}
+			now.settled = now.settled && (r.Program != nil || came >= 2*len(r.members))
+			if err := failing[k.Key]; err != nil {
+				now.failing = append(now.failing, fmt.Sprintf("%s still fails: %v", textOf(k.Key), err))
+			}
+		}
+	}
+	return now
+}
+
+// whyIdle says why no key came.
+func (r *run[K]) whyIdle() string {
+	if len(r.worlds) == 0 {
+		return "There is no World, and nothing was added to QueueOf"
+	}
+	var why []string
+	for _, w := range r.worlds {
+		all := make(objects)
+		if w.outcome(all); len(all) == 0 {
+			why = append(why, w.name+" has no objects")
+		} else {
+			why = append(why, fmt.Sprintf("the function for the keys of %s returned none for its %d objects", w.name,
+				len(all)))
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
+// invariant is what [Scenario.Always] declares.
+type invariant struct {
+	name  string
+	holds func() error
+}
+
+// checkAlways checks the invariants.
+func (r *run[K]) checkAlways() {
+	for _, i := range r.always {
+		r.sim.asOthers(func() {
+			if err := i.holds(); err != nil {
+				r.sim.fail("always "+i.name, "%s: this must always hold: %v", i.name, err)
+			}
+		})
+	}
+}
+
+// checkEnd checks what must hold at the end of a run.
+func (r *run[K]) checkEnd() {
+	for _, check := range r.checks {
+		if err := check(); err != nil {
+			r.sim.fail("check", "Check: %v", err)
+		}
+	}
+}
+
+// measure returns the outcome of the run.
+func (r *run[K]) measure() any {
+	if r.Measure != nil {
+		r.sim.measuring.Store(true)
+		defer r.sim.measuring.Store(false)
+		return r.Measure()
+	}
+	all := make(objects)
+	for _, w := range r.worlds {
+		w.outcome(all)
+	}
+	return all
+}
