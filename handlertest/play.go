@@ -56,19 +56,12 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 		pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), labels))
 		var res result
 		defer func() {
-			switch v := recover(); {
-			case v == nil:
-			case begun.Load() == nil:
+			if v := recover(); v != nil && begun.Load() == nil {
 				res.failed = &failure{kind: "bubble", text: fmt.Sprintf("Converges makes bubbles of "+
 					"testing/synctest, and must be called outside of them (%v)", v)}
-			case res.failed == nil && !res.crashed: // What a crash leaves behind may wait for what it has ended.
-				left := &failure{kind: "left", text: fmt.Sprintf("goroutines are left when the context of the process "+
-					"has ended (%v):\n%s", v, stacksOf(run))}
-				if known := left.acceptedBy(res.accepted); known != nil {
-					res.known = append(res.known, known...)
-				} else {
-					res.failed = left
-				}
+			} else if v != nil {
+				res.leaves(fmt.Sprintf("goroutines are left when the context of the process has ended (%v):\n%s", v,
+					stacksOf(run)))
 			}
 			ended <- res
 		}()
@@ -88,6 +81,19 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 		})
 	}()
 	return await(ended, &begun, run)
+}
+
+// leaves notes that the bubble has panicked, because goroutines are left.
+func (res *result) leaves(text string) {
+	if res.failed != nil || res.crashed { // What a crash leaves behind may wait for what it has ended.
+		return
+	}
+	left := &failure{kind: "left", text: text}
+	if known := left.acceptedBy(res.accepted); known != nil {
+		res.known = append(res.known, known...)
+	} else {
+		res.failed = left
+	}
 }
 
 // playInBubble sets the result when the run is over, also if the scenario panics or ends its goroutine.

@@ -74,7 +74,7 @@ func (r *run[K]) prepare() {
 	}
 }
 
-// prepareOptions makes the options those of a pool that ends with its process, and that notes which keys fail.
+// prepareOptions makes the options those of a pool that ends with its process. It notes which keys fail.
 func (r *run[K]) prepareOptions() {
 	o := &r.Options
 	if o.MaxRetries != worker.UnlimitedRetries {

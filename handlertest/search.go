@@ -40,9 +40,6 @@ type search struct {
 func (s *search) under(d decider, tell bool) result {
 	s.runs++
 	res := s.run(d, tell)
-	for _, a := range res.known {
-		s.known[a]++
-	}
 	switch {
 	case res.failed != nil:
 	case res.hangs:
@@ -55,12 +52,17 @@ func (s *search) under(d decider, tell bool) result {
 	if res.failed != nil {
 		if known := res.failed.acceptedBy(res.accepted); known != nil {
 			res.failed = nil
-			for _, a := range known {
-				s.known[a]++
-			}
+			s.note(known)
 		}
 	}
 	return res
+}
+
+// note counts failures that the scenario accepts.
+func (s *search) note(known []acceptance) {
+	for _, a := range known {
+		s.known[a]++
+	}
 }
 
 // run runs the scenario.
@@ -71,7 +73,9 @@ func (s *search) run(d decider, tell bool) result {
 	} else if len(d.fixed) > 0 {
 		how = fmt.Sprintf("%s='%v'", scheduleVariable, d.fixed)
 	}
-	return s.play(d, tell, how)
+	res := s.play(d, tell, how)
+	s.note(res.known)
+	return res
 }
 
 // report returns what is wrong with the scenario, or nothing.
@@ -90,9 +94,6 @@ func (s *search) report() string {
 
 func (s *search) find() string {
 	first := s.run(newDecider(schedule{}, 0), true)
-	for _, a := range first.known {
-		s.known[a]++
-	}
 	if first.failed != nil {
 		return fmt.Sprintf("handlertest: the scenario fails undisturbed: %s\n\n%s",
 			first.failed.text, storyOf(first.story))

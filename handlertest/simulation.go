@@ -72,8 +72,8 @@ const beforeSteps = "\x00"
 
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
-	return &sim{began: now, lastEvent: now, lastChange: now, wake: make(chan struct{}, 1), decider: d, telling: tell,
-		known: make(map[acceptance]bool), callsSinceChange: make(map[any]int),
+	return &sim{began: now, lastEvent: now, lastChange: now, wake: make(chan struct{}, 1), decider: d,
+		telling: tell, known: make(map[acceptance]bool), callsSinceChange: make(map[any]int),
 		callsSinceDisturbed: make(map[any]int), afterEvents: func() {}}
 }
 

@@ -327,6 +327,33 @@ func TestHandlersThatRead(t *testing.T) {
 	})
 }
 
+// The manager's client reads unstructured objects from the cluster, and its cache reads them from the cache.
+func TestUnstructuredReads(t *testing.T) {
+	t.Setenv("HANDLERTEST", "slow:none#1=3ms")
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		cluster.Create(replicaSet(1))
+		cluster.Start(func(m *kubetest.Manager) error {
+			r := func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+				err := m.GetClient().Create(ctx, &corev1.Pod{ObjectMeta: meta("new")})
+				if err != nil {
+					return reconcile.Result{}, client.IgnoreAlreadyExists(err)
+				}
+				live, cached := &unstructured.UnstructuredList{}, &unstructured.UnstructuredList{}
+				for _, list := range []*unstructured.UnstructuredList{live, cached} {
+					list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+				}
+				err = errors.Join(m.GetCache().List(ctx, cached), m.GetClient().List(ctx, live))
+				if err != nil || len(cached.Items) != 0 || len(live.Items) != 1 {
+					t.Errorf("%v: %d pods in the cache, and %d in the cluster", err, len(cached.Items), len(live.Items))
+				}
+				return reconcile.Result{}, nil
+			}
+			return builder.ControllerManagedBy(m).For(replicaSet(1)).Complete(reconcile.Func(r))
+		})
+	})
+}
+
 // Handlers see objects as a watch shows them: without a kind, and the last one with the version of its end.
 func TestObjectsOfEvents(t *testing.T) {
 	t.Setenv("HANDLERTEST", "slow:none#1=3ms")

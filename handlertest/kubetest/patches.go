@@ -34,7 +34,8 @@ func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration, op
 		err = u.UnmarshalJSON(data)
 	}
 	if err == nil {
-		patch := client.PatchOptions{DryRun: options.DryRun, Force: options.Force, FieldManager: options.FieldManager}
+		patch := client.PatchOptions{DryRun: options.DryRun, Force: options.Force}
+		patch.FieldManager = options.FieldManager
 		err = k.patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), patch, false)
 	}
 	if err == nil {
