@@ -113,7 +113,11 @@ func TestApplyOfTheStatus(t *testing.T) {
 				reflect.ValueOf(client.FieldOwner("one"))})[0].Interface().(error)
 			return err
 		}
-		now := widget(map[string]any{"spec": map[string]any{"size": int64(1)}})
+		now, other := widget(map[string]any{"spec": map[string]any{"size": int64(1)}}), widget(map[string]any{})
+		other.SetName("other")
+		if err := c.Create(ctx, other); err != nil {
+			t.Fatal(err)
+		}
 		if err := call(map[string]any{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the status of an object that does not exist: %v", err)
 		}
