@@ -25,13 +25,13 @@ type Client[K comparable, V any] struct {
 // has got.
 func (w *World[K, V]) Client(p *Process) *Client[K, V] {
 	w.mu.Lock()
-	c := w.clients[p]
-	w.mu.Unlock()
-	if c == nil {
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.clients, func(c *Client[K, V]) bool { return c.process == p })
+	if i < 0 {
 		panic(fmt.Sprintf("handlertest: the world %s was not made in the run of that process, or after its "+
 			"start: make it in the function of Converges, before Start", w.name))
 	}
-	return c
+	return w.clients[i]
 }
 
 // showLater lets the cache show the n-th change: that o is new, or was deleted.
@@ -114,7 +114,7 @@ func (c *Client[K, V]) List(ctx context.Context) (all []Object[K, V], err error)
 // Create creates an object, or returns ErrExists.
 func (c *Client[K, V]) Create(ctx context.Context, key K, value V) (Object[K, V], error) {
 	return c.write(ctx, fmt.Sprintf("creates %s/%s = %+v", c.world.name, textOf(key), value),
-		Object[K, V]{Key: key, Value: value}, none, false)
+		Object[K, V]{Key: key, Value: value}, mustNotExist, false)
 }
 
 // Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's.

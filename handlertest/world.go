@@ -57,9 +57,8 @@ type World[K comparable, V any] struct {
 
 	mu      sync.Mutex // guards the fields below and those of the clients; lock order: mu, then sim.mu
 	truth   map[K]Object[K, V]
-	changes int // so far
-	clients map[*Process]*Client[K, V]
-	living  []*Client[K, V] // those whose processes have not crashed, in the order of their starts
+	changes int             // so far
+	clients []*Client[K, V] // in the order in which their processes started
 }
 
 // worldOf is a World whose cache adds keys of that type.
@@ -90,8 +89,7 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string,
 				"different ones", name))
 		}
 	}
-	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V]),
-		clients: make(map[*Process]*Client[K, V])}
+	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V])}
 	// Which keys were added at this moment is in added: it would depend on the scheduler of Go whether a
 	// second add merges with the first.
 	add := func(queue *perturbed[Q], what string, added map[Q]struct{}, objects []Object[K, V]) {
@@ -122,8 +120,7 @@ func (w *World[K, V]) attach(p *Process, changed func([]Object[K, V])) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := &Client[K, V]{world: w, process: p, changed: changed, cache: maps.Clone(w.truth), shown: w.changes}
-	w.clients[p] = c
-	w.living = append(w.living, c)
+	w.clients = append(w.clients, c)
 	p.tell(context.Background(), "its cache lists %s", w.list(c.cache))
 }
 
@@ -192,7 +189,7 @@ func (w *World[K, V]) Set(key K, value V) {
 	if _, exists := w.Get(key); !exists {
 		w.sim.addOther()
 	}
-	o, err := w.change(Object[K, V]{Key: key, Value: value}, whatever, false)
+	o, err := w.change(Object[K, V]{Key: key, Value: value}, mayExist, false)
 	if err != nil && err != ErrUnchanged {
 		w.sim.tell("", "somebody: sets %s = %+v: %v", w.label(o), o.Value, err)
 		return
@@ -253,9 +250,9 @@ func (w *World[K, V]) all(objects *map[K]Object[K, V]) []Object[K, V] {
 
 // What change requires of the current object, if not a certain version.
 const (
-	whatever   int64 = -2
-	none       int64 = -1
-	anyVersion int64 = 0
+	mayExist     int64 = -2
+	mustNotExist int64 = -1
+	anyVersion   int64 = 0
 )
 
 // change makes o the truth, or deletes the object with its key. It fails if the current object does not meet
@@ -267,7 +264,7 @@ func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K
 	old, exists := w.truth[o.Key]
 	var err error
 	switch {
-	case want == none && exists:
+	case want == mustNotExist && exists:
 		err = ErrExists
 	case want >= anyVersion && !exists:
 		err = ErrNotFound
@@ -293,7 +290,7 @@ func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K
 		o.UID = cmp.Or(old.UID, o.Version)
 		w.truth[o.Key] = o
 	}
-	w.showChange(o, deletes)
+	w.showChangeLocked(o, deletes)
 	return o, nil
 }
 
@@ -321,7 +318,7 @@ func (w *World[K, V]) touch(key K) {
 	if exists {
 		o.Version = w.sim.nextVersion()
 		w.truth[key] = o
-		w.showChange(o, false)
+		w.showChangeLocked(o, false)
 	}
 	w.mu.Unlock()
 	if exists {
@@ -329,11 +326,12 @@ func (w *World[K, V]) touch(key K) {
 	}
 }
 
-// showChange shows the last change to all caches. The caller locks.
-func (w *World[K, V]) showChange(o Object[K, V], deleted bool) {
+// showChangeLocked shows the last change to all caches.
+func (w *World[K, V]) showChangeLocked(o Object[K, V], deleted bool) {
 	w.changes++
-	w.living = slices.DeleteFunc(w.living, func(c *Client[K, V]) bool { return c.process.isDead() })
-	for _, c := range w.living {
-		c.showLater(w.changes, o, deleted)
+	for _, c := range w.clients {
+		if !c.process.isDead() {
+			c.showLater(w.changes, o, deleted)
+		}
 	}
 }

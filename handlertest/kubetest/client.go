@@ -71,11 +71,11 @@ func (k *kubeClient) read(ctx context.Context, do func() error) error {
 	if k.manager == nil || k.cached || k.manager.requests != nil && k.manager.requests.isCollecting() {
 		return locked() // Handlers of events take no time.
 	}
-	return k.failed(k.manager.Process.Read(ctx, locked))
+	return failed(k.manager.Process.Read(ctx, locked))
 }
 
 // failed is the error of a call as an API server or its client returns it.
-func (k *kubeClient) failed(err error) error {
+func failed(err error) error {
 	if errors.Is(err, handlertest.ErrUnavailable) {
 		return apierrors.NewTimeoutError(err.Error(), 0)
 	}
@@ -155,38 +155,45 @@ func (k *kubeClient) List(ctx context.Context, list client.ObjectList, opts ...c
 	o.ApplyOptions(opts)
 	k = k.past(list)
 	return k.read(ctx, func() error {
-		var items []runtime.Object
-		after, left := o.Continue, int64(0)
-		for _, each := range k.inOrder(kind) {
-			ok, err := k.matches(kind, each, o)
-			if err != nil {
-				return err
-			}
-			name := each.GetNamespace() + "/" + each.GetName()
-			if !ok || after != "" && name <= after {
-				continue
-			}
-			if o.Limit > 0 && int64(len(items)) == o.Limit {
-				left++
-				continue
-			}
-			item, err := k.item(list, each, kind)
-			if err != nil {
-				return err
-			}
-			if items = append(items, item); o.Limit > 0 {
-				o.Continue = name
-			}
+		all, err := k.selected(kind, k.inOrder(kind), o)
+		if err != nil {
+			return err
 		}
-		list.SetResourceVersion(fmt.Sprint(k.cluster.version))
 		list.SetContinue("")
 		list.SetRemainingItemCount(nil)
-		if left > 0 && !k.cached {
-			list.SetContinue(o.Continue)
-			list.SetRemainingItemCount(&left)
+		if !k.cached {
+			all = page(list, all, o)
+		} else if o.Limit > 0 {
+			all = all[:min(len(all), int(o.Limit))]
 		}
+		var items []runtime.Object
+		for _, o := range all {
+			item, err := k.item(list, o, kind)
+			if err != nil {
+				return err
+			}
+			items = append(items, item)
+		}
+		list.SetResourceVersion(fmt.Sprint(k.cluster.version))
 		return meta.SetList(list, items)
 	})
+}
+
+// page returns the page of a list that o asks for, and sets what list says of the next one. The token of a page
+// is the last name of the one before.
+func page(list client.ObjectList, all []client.Object, o client.ListOptions) []client.Object {
+	token := func(o client.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+	if o.Continue != "" {
+		all = slices.DeleteFunc(all, func(each client.Object) bool { return token(each) <= o.Continue })
+	}
+	left := int64(len(all)) - o.Limit
+	if o.Limit == 0 || left <= 0 {
+		return all
+	}
+	all = all[:o.Limit]
+	list.SetContinue(token(all[len(all)-1]))
+	list.SetRemainingItemCount(&left)
+	return all
 }
 
 // inOrder returns the objects of a kind in the order in which a list has them: that of an API server or, for
@@ -215,27 +222,27 @@ func (k *kubeClient) item(list client.ObjectList, o client.Object,
 	return into, k.cluster.answer(into, o, kind, k.cached)
 }
 
-// matches reports whether o is one of those that are listed. A field needs an index in a cache; in the truth
-// it may be any indexed one, or the name.
-func (k *kubeClient) matches(kind schema.GroupVersionKind, o client.Object,
-	opts client.ListOptions) (bool, error) {
-	if opts.Namespace != "" && opts.Namespace != o.GetNamespace() ||
-		opts.LabelSelector != nil && !opts.LabelSelector.Matches(labelsOf(o)) {
-		return false, nil
-	}
-	if opts.FieldSelector == nil {
-		return true, nil
-	}
-	for _, r := range opts.FieldSelector.Requirements() {
-		values, err := k.fieldOf(kind, o, r)
-		if err != nil {
-			return false, err
+// selected returns those of objects that are asked for. A field needs an index in a cache; in the truth it may
+// be any indexed one, or the name.
+func (k *kubeClient) selected(kind schema.GroupVersionKind, objects []client.Object,
+	opts client.ListOptions) (selected []client.Object, err error) {
+	for _, o := range objects {
+		ok := (opts.Namespace == "" || opts.Namespace == o.GetNamespace()) &&
+			(opts.LabelSelector == nil || opts.LabelSelector.Matches(labelsOf(o)))
+		if ok && opts.FieldSelector != nil {
+			for _, r := range opts.FieldSelector.Requirements() {
+				values, err := k.fieldOf(kind, o, r)
+				if err != nil {
+					return nil, err
+				}
+				ok = ok && slices.Contains(values, r.Value)
+			}
 		}
-		if !slices.Contains(values, r.Value) {
-			return false, nil
+		if ok {
+			selected = append(selected, o)
 		}
 	}
-	return true, nil
+	return selected, nil
 }
 
 func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object,

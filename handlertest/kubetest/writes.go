@@ -58,7 +58,7 @@ func (k *kubeClient) write(ctx context.Context, o client.Object, w writeOptions,
 		return errors.Join(k.cluster.answer(o, answer, kind, false), err)
 	}
 	if k.manager != nil {
-		return k.failed(k.manager.Process.Write(ctx, what, locked))
+		return failed(k.manager.Process.Write(ctx, what, locked))
 	}
 	err = locked()
 	if errors.Is(err, handlertest.ErrUnchanged) {
@@ -131,16 +131,16 @@ func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object, opts ...c
 	options.ApplyOptions(opts)
 	w := k.optionsOf("deletes all", false, options.DryRun, "")
 	return k.write(ctx, o, w, func(kind schema.GroupVersionKind) (client.Object, error) {
+		all, err := k.selected(kind, sorted(k.cluster.truth[kind]), options.ListOptions)
+		if err != nil {
+			return nil, err
+		}
 		changed := error(handlertest.ErrUnchanged)
-		for _, each := range sorted(k.cluster.truth[kind]) {
-			ok, err := k.matches(kind, each, options.ListOptions)
-			if ok && err == nil {
-				err = k.cluster.remove(kind, each, options.PropagationPolicy, w.dryRun)
-			}
-			switch {
-			case err == nil && ok:
+		for _, each := range all {
+			err := k.cluster.remove(kind, each, options.PropagationPolicy, w.dryRun)
+			if err == nil {
 				changed = nil
-			case err != nil && !errors.Is(err, handlertest.ErrUnchanged):
+			} else if !errors.Is(err, handlertest.ErrUnchanged) {
 				return nil, err
 			}
 		}
