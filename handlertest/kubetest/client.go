@@ -179,8 +179,8 @@ func (k *kubeClient) List(ctx context.Context, list client.ObjectList, opts ...c
 	})
 }
 
-// page returns the page of a list that o asks for, and sets what list says of the next one. The token of a page
-// is the last name of the one before.
+// page returns the page of a list that o asks for, and sets what list says of the next one. The token of a
+// page is the last name of the one before.
 func page(list client.ObjectList, all []client.Object, o client.ListOptions) []client.Object {
 	token := func(o client.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 	if o.Continue != "" {
@@ -222,8 +222,8 @@ func (k *kubeClient) item(list client.ObjectList, o client.Object,
 	return into, k.cluster.answer(into, o, kind, k.cached)
 }
 
-// selected returns those of objects that are asked for. A field needs an index in a cache; in the truth it may
-// be any indexed one, or the name.
+// selected returns those of objects that are asked for. A field needs an index in a cache; in the truth it
+// may be any indexed one, or the name.
 func (k *kubeClient) selected(kind schema.GroupVersionKind, objects []client.Object,
 	opts client.ListOptions) (selected []client.Object, err error) {
 	for _, o := range objects {

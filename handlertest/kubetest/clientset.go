@@ -78,7 +78,8 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		return k.listFor(ctx, kind, a)
 	case clienttesting.UpdateActionImpl:
 		o = a.Object.(client.Object)
-		return o, k.update(ctx, o, k.optionsOf("updates", status, a.UpdateOptions.DryRun, a.UpdateOptions.FieldManager))
+		options := a.UpdateOptions
+		return o, k.update(ctx, o, k.optionsOf("updates", status, options.DryRun, options.FieldManager))
 	case clienttesting.CreateActionImpl:
 		o = a.Object.(client.Object)
 		o.SetNamespace(a.GetNamespace())
