@@ -15,8 +15,8 @@ const runLabel = "handlertest run"
 // patience is how long, in real time, a run may do nothing that is an event.
 var patience = 10 * time.Second
 
-// await returns the result of a run when it has ended, or what is known of it when it hangs. A run that has not
-// begun has no sim yet.
+// await returns the result of a run when it has ended, or what is known of it when it hangs. A run that has
+// not begun has no sim yet.
 func await(ended <-chan result, begun *atomic.Pointer[sim], run string) result {
 	const looks = 40 // A process that was suspended has missed only one.
 	ticker := time.NewTicker(patience / looks)
