@@ -138,18 +138,6 @@ func TestSameNameAsAStockQueue(t *testing.T) {
 	}
 }
 
-// A controller of a manager has metrics without any configuration.
-func TestMetricsOfAManager(t *testing.T) {
-	onManager(t, controllerruntime.NewQueue, func(s *scene) {
-		s.create(false, "a")
-		s.want("a@0s")
-		got := served(s.t, "test")
-		if !strings.Contains(got, `workqueue_depth{controller="NAME",name="NAME",priority="0"} `) {
-			s.t.Errorf("no depth in\n%s", got)
-		}
-	})
-}
-
 // A pool of package worker in a program with a manager has controller-runtime's metrics of controllers.
 func TestPoolAmongControllers(t *testing.T) {
 	onManager(t, controllerruntime.NewQueue, func(s *scene) {

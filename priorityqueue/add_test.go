@@ -11,68 +11,6 @@ import (
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// Bounds of delays, and sequences of adds. TestEachCellOfTheTable has what one add does to a key.
-func TestBoundsOfDelays(t *testing.T) {
-	const s = time.Second
-	limited := pq.AddOpts{RateLimited: true}
-	tests := []struct {
-		name string
-		adds []pq.AddOpts // one a second
-		want string       // when it comes after the last one
-	}{
-		{"latest, bounded", []pq.AddOpts{
-			{After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s}, {After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s},
-			{After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s}}, "4s"},
-		{"bound in the past", []pq.AddOpts{{After: 5 * s}, {After: 5 * s, Delay: pq.Latest, MaxDelay: s}}, "now"},
-		{"earliest is not bounded", []pq.AddOpts{{After: 5 * s, MaxDelay: s}}, "5s"},
-		{"replace, bounded", []pq.AddOpts{{After: 2 * s}, {After: 9 * s, Delay: pq.Replace, MaxDelay: 3 * s}},
-			"2s"},
-		{"limiter, again", []pq.AddOpts{limited, limited, {After: 20 * s, RateLimited: true}}, "8s"},
-		{"limiter and a shorter time, at least", []pq.AddOpts{{RateLimited: true, After: s, AtLeast: 5 * s}}, "5s"},
-		{"limiter and a longer time, at least", []pq.AddOpts{{RateLimited: true, After: 60 * s, AtLeast: 30 * s}},
-			"30s"},
-		{"at least, without a limiter", []pq.AddOpts{{After: s, AtLeast: 30 * s}}, "1s"},
-		{"limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s,
-			Delay: pq.Latest}}, "3s"},
-		{"replace, limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s,
-			Delay: pq.Replace}}, "3s"},
-		{"limiter and a bound for others", []pq.AddOpts{{RateLimited: true, MaxDelay: 3 * s}}, "10s"},
-		{"limiter, and a bound afterwards", []pq.AddOpts{limited, {RateLimited: true, MaxDelay: 3 * s,
-			Delay: pq.Latest}}, "9s"},
-	}
-	for _, tt := range tests {
-		for _, held := range []bool{false, true} {
-			name, want := tt.name, tt.want
-			if held {
-				name += ", held"
-			}
-			afterDone, before := "waiting "+want, "processing "+want
-			if want == "now" {
-				afterDone, before = "queued", "processing again"
-			}
-			t.Run(name, func(t *testing.T) {
-				script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {
-					if held {
-						q.Add("a")
-						hold(t, q, "a")
-					}
-					for i, o := range tt.adds {
-						if i > 0 {
-							time.Sleep(s)
-						}
-						q.AddWithOpts(o, "a")
-					}
-					if held {
-						wantAt(t, q, "a", before)
-						q.Done("a")
-					}
-					wantAt(t, q, "a", afterDone)
-				})
-			})
-		}
-	}
-}
-
 // Once the interval is over, a key takes no memory. A drain does not wait for it.
 func TestMinIntervalIsForgotten(t *testing.T) {
 	script(t, pq.Config[string]{MinInterval: 10 * time.Second}, func(t *testing.T, q *pq.Queue[string]) {
