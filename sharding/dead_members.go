@@ -11,7 +11,7 @@ import (
 // markOverdue marks the records of members that have not renewed them for a whole lease. By their own clocks
 // they are not valid any more, and after the mark they cannot renew their records.
 func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
-	toMark, due := m.overdue(now)
+	toMark, due := m.membersToMark(now)
 	for _, id := range toMark {
 		if err := m.markDead(id); err != nil {
 			m.mu.Lock()
@@ -25,8 +25,8 @@ func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 	return due, nil
 }
 
-// overdue returns the members to mark now, and when to look again.
-func (m *Member) overdue(now time.Duration) (toMark []string, due time.Duration) {
+// membersToMark returns the overdue members, and when to look again.
+func (m *Member) membersToMark(now time.Duration) (toMark []string, due time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wait, valid := m.turnLocked(now), m.updateValidityLocked()

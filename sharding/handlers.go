@@ -68,15 +68,15 @@ func (m *Member) anyBusy() bool {
 // holding is a time during which handlers of a slot may run. Their contexts end with it.
 type holding struct {
 	epoch int64
-	// cause is why the holding has ended, if it has. leases has the *lease of each handler.
-	cause  atomic.Pointer[error]
-	leases sync.Map
-	// onHold is the lease of all keys on hold, or nil. It also ends when the slot is to move.
-	onHold atomic.Pointer[lease]
+	// cause is why the holding has ended, if it has. contexts has the *handlerContext of each handler.
+	cause    atomic.Pointer[error]
+	contexts sync.Map
+	// onHold is the context of all keys on hold, or nil. It also ends when the slot is to move.
+	onHold atomic.Pointer[handlerContext]
 }
 
-// lease is a context that ends with a holding.
-type lease struct {
+// handlerContext is a context that ends with a holding.
+type handlerContext struct {
 	context.Context
 	end context.CancelCauseFunc
 }
@@ -93,24 +93,24 @@ func Fence(ctx context.Context) (int64, bool) {
 	return fence, ok
 }
 
-// end ends the holding and its leases with that cause, unless it has ended already.
+// end ends the holding and its contexts with that cause, unless it has ended already.
 func (h *holding) end(cause error) {
 	h.cause.CompareAndSwap(nil, &cause)
-	h.leases.Range(func(l, _ any) bool {
-		l.(*lease).end(cause)
+	h.contexts.Range(func(c, _ any) bool {
+		c.(*handlerContext).end(cause)
 		return true
 	})
 	h.endOnHold(cause)
 }
 
-// leaseOnHold returns the context of keys on hold.
-func (h *holding) leaseOnHold() context.Context {
+// contextOnHold returns the context of keys on hold.
+func (h *holding) contextOnHold() context.Context {
 	for {
 		if l := h.onHold.Load(); l != nil {
 			return l
 		}
 		ctx, end := context.WithCancelCause(context.Background())
-		h.onHold.CompareAndSwap(nil, &lease{ctx, end})
+		h.onHold.CompareAndSwap(nil, &handlerContext{ctx, end})
 	}
 }
 
@@ -121,16 +121,16 @@ func (h *holding) endOnHold(cause error) {
 	}
 }
 
-// lease returns a context from ctx that ends with the holding.
-func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFunc) {
-	leased, end := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.epoch))
-	l := &lease{leased, end}
-	h.leases.Store(l, nil)
+// contextFrom returns a context from ctx that ends with the holding.
+func (h *holding) contextFrom(ctx context.Context) (context.Context, context.CancelFunc) {
+	fenced, end := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.epoch))
+	c := &handlerContext{fenced, end}
+	h.contexts.Store(c, nil)
 	if cause := h.cause.Load(); cause != nil { // after the Store
 		end(*cause)
 	}
-	return l, func() {
-		h.leases.Delete(l)
+	return c, func() {
+		h.contexts.Delete(c)
 		end(nil)
 	}
 }
@@ -143,7 +143,7 @@ func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.C
 	if !q.running[slot].has(key) {
 		return ctx, noRelease
 	}
-	return q.member.holdingOf(slot).lease(ctx)
+	return q.member.holdingOf(slot).contextFrom(ctx)
 }
 
 // holdingOf returns the holding of the slot, or one that has ended.
@@ -167,8 +167,8 @@ func (q *queue[T]) LeaseOnHold(ctx context.Context, key T) (context.Context, con
 		return ctx, noRelease
 	}
 	h := q.member.holdingOf(slot)
-	leased := h.leaseOnHold()
-	// After leaseOnHold: whatever ends that context from now on ends this one, too.
+	leased := h.contextOnHold()
+	// After contextOnHold: what ends its context from now on ends this one as well.
 	if cause := h.cause.Load(); cause != nil {
 		h.endOnHold(*cause)
 	} else if q.member.state(slot) != held {

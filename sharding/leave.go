@@ -127,9 +127,8 @@ func (m *Member) retire(r Record) error {
 	if marked && !m.holdsNothing() {
 		return nil
 	}
-	if deletion := m.deleteSelf(m.ctx); deletion != nil {
-		var first trouble
-		m.note(&first, "Cannot delete the member's record", deletion)
+	if notDeleted := m.deleteSelf(m.ctx); notDeleted != nil {
+		m.logger.Warn("Cannot delete the member's record", "member", m.ID(), "err", notDeleted)
 		return err
 	}
 	return nil
@@ -199,16 +198,16 @@ func (m *Member) deleteSelf(ctx context.Context) error {
 }
 
 // abandon stops holding slots. It returns how many the member still held.
-func (m *Member) abandon() (held int) {
+func (m *Member) abandon() (slots int) {
 	m.update(func() {
 		if t := m.mu.view.table; t != nil {
 			for _, slot := range t.slots {
 				if slot.holder == m.mu.self.id {
-					held++
+					slots++
 				}
 			}
 		}
 		m.mu.self.alive = false
 	})
-	return held
+	return slots
 }

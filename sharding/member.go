@@ -51,7 +51,7 @@ type Member struct {
 	logger *slog.Logger
 	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
 	start   time.Time
-	noQueue trouble // of workLoop
+	noQueue failureCount // of workLoop
 
 	slots []ownSlot
 	// states has the state of each slot. They lie close together, because queues read one for each key.

@@ -68,11 +68,11 @@ func (m *Member) refresh() error {
 
 // refreshLoop calls refresh three times in a lease, at each signal, and after retryDelay if it failed.
 func (m *Member) refreshLoop() {
-	var failures trouble
+	var failures failureCount
 	for {
 		began := m.now()
 		err := m.refresh()
-		m.note(&failures, "Out of touch with the group", err)
+		m.logFailure(&failures, "Out of touch with the group", err)
 		m.mu.Lock()
 		m.mu.health.refreshErr = err
 		next, wake := began+m.config.Lease/3, m.toRefresh
@@ -149,10 +149,10 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) (Record, memberDa
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
 		Slots: m.config.Slots, Queues: m.queuesIfAllLocked(),
 		Table: follows, Epoch: m.mu.view.epochEver, Dead: isDead}
-	held, _ := m.countLocked()
+	slots, _ := m.countLocked()
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d),
-		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Slots: held}, d
+		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Slots: slots}, d
 }
 
 // followLocked returns the id of the table that the record should name. By naming a new one the member says

@@ -250,9 +250,9 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 // that hold more than base, because then one slot less moves; then, in each of the two groups, those that
 // would hold most after all planned moves.
 func shares(slots []tableSlot, takers map[string]bool) (share map[string]int) {
-	held, afterMoves := make(map[string]int), make(map[string]int)
+	holds, afterMoves := make(map[string]int), make(map[string]int)
 	for _, slot := range slots {
-		held[slot.holder]++
+		holds[slot.holder]++
 		if takers[slot.next] {
 			afterMoves[slot.next]++
 		} else {
@@ -261,8 +261,8 @@ func shares(slots []tableSlot, takers map[string]bool) (share map[string]int) {
 	}
 	base, extra := len(slots)/len(takers), len(slots)%len(takers)
 	order := slices.SortedFunc(maps.Keys(takers), func(a, b string) int {
-		if held[a] > base != (held[b] > base) {
-			return cmp.Compare(held[b], held[a])
+		if holds[a] > base != (holds[b] > base) {
+			return cmp.Compare(holds[b], holds[a])
 		}
 		return cmp.Or(cmp.Compare(afterMoves[b], afterMoves[a]), cmp.Compare(a, b))
 	})

@@ -84,6 +84,7 @@ func TestPriorityConformance(t *testing.T) {
 		Check:         allDone,
 		NoMetrics:     true,
 		OneEntry:      true,
+		PlaceOfAdd:    true,
 		MergesRetries: true,
 	}.Run(t)
 }

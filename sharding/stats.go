@@ -126,11 +126,11 @@ func (m *Member) kept() []operate.Fact {
 
 // factsOf says who holds the slots, and what moves.
 func factsOf(slots []Slot, age string) (facts []operate.Fact) {
-	held, moving, handlers := make(map[string]int), make(map[string]int), make(map[string]int)
+	holders, moving, handlers := make(map[string]int), make(map[string]int), make(map[string]int)
 	since := make(map[string]time.Duration)
 	for _, s := range slots {
 		holder := cmp.Or(s.Holder, "nobody")
-		held[holder]++
+		holders[holder]++
 		if s.Next != "" {
 			move := fmt.Sprintf("Move from %s to %s", holder, s.Next)
 			moving[move]++
@@ -138,8 +138,8 @@ func factsOf(slots []Slot, age string) (facts []operate.Fact) {
 			since[move] = max(since[move], s.Stopping)
 		}
 	}
-	for _, holder := range slices.Sorted(maps.Keys(held)) {
-		facts = append(facts, fact("Slots of "+holder, "%d%s", held[holder], age))
+	for _, holder := range slices.Sorted(maps.Keys(holders)) {
+		facts = append(facts, fact("Slots of "+holder, "%d%s", holders[holder], age))
 	}
 	for _, move := range slices.Sorted(maps.Keys(moving)) {
 		value := fmt.Sprintf("%d slots", moving[move])

@@ -51,23 +51,23 @@ func (m *Member) confirm() error {
 	return nil
 }
 
-// tableChanged notes what the watch or a list shows. Both may be late, so a newer table counts, and an older
-// one says nothing; else the table must be read.
+// tableChanged notes what the watch or a list shows. Both may be late: a newer table is certain, and an older
+// one says nothing. In all other cases the table must be read.
 func (m *Member) tableChanged(e Event) {
 	t, err := decodeTable(e.Record, m.config.Slots)
 	m.update(func() {
-		relation := successor
-		if err == nil && !e.Deleted && m.checkHashesLocked(t) == nil {
-			relation = t.relationTo(m.mu.view.table)
+		signal(m.toWork)
+		if err != nil || e.Deleted || m.checkHashesLocked(t) != nil {
+			signal(m.toRefresh)
+			return
 		}
-		switch relation {
+		switch t.relationTo(m.mu.view.table) {
 		case newer:
 			m.adoptLocked(t, e.Record.Version)
-		case same, older:
-		default:
+		case successor, contrary:
 			signal(m.toRefresh)
+		case same, older: // It is late.
 		}
-		signal(m.toWork)
 	})
 }
 

@@ -14,9 +14,9 @@ const longestWatchPause = 10 * time.Second
 // watchLoop follows the records of the group. Join has listed them. It pauses after a list that failed, and
 // after a watch that ended soon: without a watch each change is found by a list.
 func (m *Member) watchLoop() {
-	var failures trouble
+	var failures failureCount
 	for err := error(nil); m.ctx.Err() == nil; err = m.list() {
-		m.note(&failures, "Cannot list the records", err)
+		m.logFailure(&failures, "Cannot list the records", err)
 		mustPause := err != nil
 		if err == nil {
 			began, level := m.now(), slog.LevelDebug

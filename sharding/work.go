@@ -26,7 +26,7 @@ func (m *Member) workLoop() {
 type step struct {
 	f        func(now time.Duration) (due time.Duration, err error)
 	failure  string // what to log
-	failures trouble
+	failures failureCount
 }
 
 // work does what is due. It returns when to look again if nothing changes, and whether a step failed.
@@ -42,11 +42,11 @@ func (m *Member) work(steps []step) (next time.Duration, failed bool) {
 	m.mu.Lock()
 	lacksQueue := m.lacksQueueLocked()
 	m.mu.Unlock()
-	m.note(&m.noQueue, "No slots", lacksQueue)
+	m.logFailure(&m.noQueue, "No slots", lacksQueue)
 	for i := range steps {
 		s := &steps[i]
 		due, err := s.f(now)
-		m.note(&s.failures, s.failure, err)
+		m.logFailure(&s.failures, s.failure, err)
 		failed = failed || err != nil
 		next = min(next, due)
 	}

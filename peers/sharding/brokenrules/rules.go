@@ -188,7 +188,7 @@ var rules = []rule{
 		{"plan.go", "|| p.mustSettle() {", "{"},
 	}},
 	{"each failure is logged", []change{
-		{"health.go", "if t.failures&(t.failures-1) == 0 {", "if true {"},
+		{"health.go", "if c.failures&(c.failures-1) == 0 {", "if true {"},
 	}},
 	{"a record that cannot be marked is reported at once", []change{
 		{"health.go", "m.forLease(k.markFailedSince)", "true"},
