@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -146,20 +145,3 @@ func (q *Queue[T]) delayed(item T, delay time.Duration) putter[T] {
 
 // ceilMicros returns d in microseconds, rounded up, and zero if it is negative.
 func ceilMicros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
-
-// encode returns the operation as operations.lua reads it, when it is sent: until then, adds may be merged
-// into it.
-func (o *op) encode() string {
-	switch {
-	case !o.merges:
-		return o.text
-	case o.code == codeAddAfter && o.priority == 0:
-		return fmt.Sprintf("%c%016d%s", codeAddAfter, o.micros, o.text)
-	case o.code != codeAdd:
-		return fmt.Sprintf("%c%016d%s%d %d", codeAddPriority, len(o.text), o.text, o.priority, o.micros)
-	case o.quiet || !o.causes.IsZero():
-		why := volume[o.quiet] + encodeCauses(o.causes)
-		return fmt.Sprintf("%c%016d%s%s", codeAddWhy, len(o.text), o.text, why)
-	}
-	return string(codeAdd) + o.text
-}

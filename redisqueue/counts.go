@@ -49,25 +49,17 @@ func (c *Counts) add(other Counts) {
 // Counts asks the server for the numbers of the queue, and returns none beside an error. It reads alone.
 func (a *Admin) Counts(ctx context.Context) (sum Counts, err error) {
 	for _, s := range a.queue.shards {
-		c, err := s.readCounts(ctx)
+		var r *reply
+		text, err := s.runRead(ctx, "counts")
+		if err == nil {
+			r, err = parseReply(fmt.Sprint(text[0]))
+		}
 		if err != nil {
 			return Counts{}, err
 		}
-		sum.add(c)
+		sum.add(r.counts)
 	}
 	return sum, nil
-}
-
-func (s *shard[T]) readCounts(ctx context.Context) (Counts, error) {
-	text, err := s.runRead(ctx, "counts")
-	if err != nil {
-		return Counts{}, err
-	}
-	r, err := parseReply(fmt.Sprint(text[0]))
-	if err != nil {
-		return Counts{}, err
-	}
-	return r.counts, nil
 }
 
 // latest makes the queue ask the server, in the background, for the numbers that its methods return at once.

@@ -107,52 +107,6 @@ func (q *Queue[T]) confirmAll(ctx context.Context, request func(s *shard[T]) *co
 	return errors.Join(errs...)
 }
 
-// ask sends an operation on each key and returns their results. If ctx ends first, those that are missing are
-// zero.
-func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]opResult, error) {
-	results := make([]opResult, len(keys)) // Guarded by mu: some may come after ask has returned.
-	left, result := len(keys), make(chan error, len(keys))
-	err := q.whileOpen(ctx, func() {
-		for i, key := range keys {
-			o := newOp(c, key)
-			o.onResult = func(a opResult, err error) {
-				results[i] = a
-				if left--; left == 0 || err != nil {
-					result <- err
-				}
-			}
-			q.shardOf(key).putLocked(o)
-		}
-	})
-	if err == nil {
-		err = q.wait(ctx, result)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return slices.Clone(results), err
-}
-
-// isOver reports whether this replica has ended.
-func (q *Queue[T]) isOver() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.mu.ending.over
-}
-
-// whileOpen calls f under the lock, unless ctx or this replica has ended.
-func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	q.mu.Lock()
-	defer q.unlock()
-	if q.mu.ending.over {
-		return workqueue.ErrShutDown
-	}
-	f()
-	return nil
-}
-
 // wait returns what result brings or, if ctx ends first, ctx.Err() joined with why the server does not
 // answer.
 func (q *Queue[T]) wait(ctx context.Context, result <-chan error) error {

@@ -130,3 +130,28 @@ func (q *Queue[T]) change(ctx context.Context, c code, keys []string) (found []s
 	}
 	return found, nil
 }
+
+// ask sends an operation on each key and returns their results. If ctx ends first, those that are missing are
+// zero.
+func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]opResult, error) {
+	results := make([]opResult, len(keys)) // Guarded by mu: some may come after ask has returned.
+	left, result := len(keys), make(chan error, len(keys))
+	err := q.whileOpen(ctx, func() {
+		for i, key := range keys {
+			o := newOp(c, key)
+			o.onResult = func(a opResult, err error) {
+				results[i] = a
+				if left--; left == 0 || err != nil {
+					result <- err
+				}
+			}
+			q.shardOf(key).putLocked(o)
+		}
+	})
+	if err == nil {
+		err = q.wait(ctx, result)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(results), err
+}

@@ -132,6 +132,23 @@ func (o *op) byHolder(fence string) *op {
 	return o
 }
 
+// encode returns the operation as operations.lua reads it, when it is sent: until then, adds may be merged
+// into it.
+func (o *op) encode() string {
+	switch {
+	case !o.merges:
+		return o.text
+	case o.code == codeAddAfter && o.priority == 0:
+		return fmt.Sprintf("%c%016d%s", codeAddAfter, o.micros, o.text)
+	case o.code != codeAdd:
+		return fmt.Sprintf("%c%016d%s%d %d", codeAddPriority, len(o.text), o.text, o.priority, o.micros)
+	case o.quiet || !o.causes.IsZero():
+		why := volume[o.quiet] + encodeCauses(o.causes)
+		return fmt.Sprintf("%c%016d%s%s", codeAddWhy, len(o.text), o.text, why)
+	}
+	return string(codeAdd) + o.text
+}
+
 // argv is what batch.lua gets as ARGV. The comments there give its order and what the flags mean.
 func (s *shard[T]) argv(b *batch) []any {
 	var flags string

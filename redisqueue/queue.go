@@ -147,6 +147,20 @@ func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	return nil
 }
 
+// whileOpen calls f under the lock, unless ctx or this replica has ended.
+func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.unlock()
+	if q.mu.ending.over {
+		return workqueue.ErrShutDown
+	}
+	f()
+	return nil
+}
+
 // holdOf returns the hold of a key, nil if no worker of this process has it.
 func (q *Queue[T]) holdOf(item T) *hold[T] {
 	q.mu.Lock()

@@ -46,10 +46,10 @@ func (q *Queue[T]) publish() error {
 			return fmt.Errorf("redisqueue: StatsProvider: %w", err)
 		}
 	}
-	stats.WatchQueue(q.config.Name, q.latestStats)
+	stats.WatchQueue(q.config.Name, q.metricsStats)
 	if inspector, ok := stats.(workqueue.InspectorProvider); ok {
 		i := workqueue.Inspect[T](q)
-		i.Stats, i.Facts = q.latestStats, q.Facts
+		i.Stats, i.Facts = q.metricsStats, q.Facts
 		inspector.InspectQueue(q.config.Name, i)
 	}
 	return nil
@@ -153,10 +153,13 @@ func (q *Queue[T]) Stats() workqueue.Stats {
 // Len returns the number of keys that are queued, on all replicas, as Stats has it.
 func (q *Queue[T]) Len() int { return q.Stats().Queued }
 
-// latestStats is Stats for a provider of metrics: a replica that has ended sees no keys any more.
-func (q *Queue[T]) latestStats() workqueue.Stats {
-	st := q.Stats()
-	if q.isOver() {
+// metricsStats is Stats for a provider of metrics: a replica that has ended sees no keys any more.
+func (q *Queue[T]) metricsStats() workqueue.Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.noteQuestionLocked()
+	st := q.statsLocked(time.Now())
+	if q.mu.ending.over {
 		st.Queued, st.Processing, st.Again, st.Waiting, st.Failing = 0, 0, 0, 0, 0
 	}
 	return st

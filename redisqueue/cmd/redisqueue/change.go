@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/redisqueue"
 )
 
@@ -28,13 +26,11 @@ func (c *command) print(verb string, r report, err error) error {
 		err = errors.Join(err, printJSON(c.out, r))
 	} else {
 		var parts []string
-		for _, part := range []struct {
-			n      *int
-			format string
-		}{{r.InQueue, "%d in the queue"}, {r.GivenUp, "%d given up"}} {
-			if part.n != nil {
-				parts = append(parts, fmt.Sprintf(part.format, *part.n))
-			}
+		if r.InQueue != nil {
+			parts = append(parts, fmt.Sprintf("%d in the queue", *r.InQueue))
+		}
+		if r.GivenUp != nil {
+			parts = append(parts, fmt.Sprintf("%d given up", *r.GivenUp))
 		}
 		if !r.Complete {
 			verb += " at least"
@@ -56,68 +52,45 @@ func (c *command) print(verb string, r report, err error) error {
 // step changes keys in one of the places where they may be.
 type step struct {
 	// change returns those that were there, also with an error.
-	change   func(ctx context.Context, keys ...string) ([]string, error)
-	reported **int // the field of the report, nil until the step is made
+	change func(a *redisqueue.Admin, ctx context.Context, keys ...string) ([]string, error)
+	count  func(r *report) **int // of these keys; nil until the step is made
 }
 
-func (c *command) retry(ctx context.Context, keys []string) error {
-	var r report
-	return c.change(ctx, "queued again", &r, keys, step{c.queue.RetryGivenUp, &r.GivenUp})
-}
-
-func (c *command) drop(ctx context.Context, keys []string) error {
-	var r report
-	return c.change(ctx, "dropped", &r, keys, step{c.queue.ForgetGivenUp, &r.GivenUp})
-}
-
-func (c *command) remove(ctx context.Context, keys []string) error {
-	var r report
-	// Remove comes last: it also forgets that a key was given up, and does not say so.
-	return c.change(ctx, "removed", &r, keys,
-		step{c.queue.ForgetGivenUp, &r.GivenUp}, step{c.queue.Remove, &r.InQueue})
-}
-
-func (c *command) release(ctx context.Context, keys []string) error {
-	var r report
-	return c.change(ctx, "released", &r, keys, step{c.queue.Release, &r.InQueue})
-}
+func inQueue(r *report) **int { return &r.InQueue }
+func givenUp(r *report) **int { return &r.GivenUp }
 
 // change makes all steps for keys or, with -all, for those that were given up.
-func (c *command) change(ctx context.Context, verb string, r *report, keys []string, steps ...step) error {
-	if c.all {
-		for k, err := range c.queue.Keys(ctx, redisqueue.ListGivenUp, 0) {
-			if err != nil {
-				return c.print(verb, *r, err)
+func change(verb string, steps ...step) func(c *command, ctx context.Context, keys []string) error {
+	return func(c *command, ctx context.Context, keys []string) error {
+		var r report
+		if c.all {
+			for k, err := range c.queue.Keys(ctx, redisqueue.ListGivenUp, 0) {
+				if err != nil {
+					return c.print(verb, r, err)
+				}
+				keys = append(keys, k.Key)
 			}
-			keys = append(keys, k.Key)
 		}
-	}
-	found := make(map[string]bool)
-	for _, s := range steps {
-		changed, err := s.change(ctx, keys...)
-		n := len(changed)
-		*s.reported = &n
-		if err != nil {
-			return c.print(verb, *r, err)
+		found := make(map[string]bool)
+		for _, s := range steps {
+			changed, err := s.change(c.queue, ctx, keys...)
+			n := len(changed)
+			*s.count(&r) = &n
+			if err != nil {
+				return c.print(verb, r, err)
+			}
+			for _, key := range changed {
+				found[key] = true
+			}
 		}
-		for _, key := range changed {
-			found[key] = true
+		for _, key := range keys {
+			if !found[key] && !c.all {
+				r.Absent = append(r.Absent, text(key))
+				found[key] = true
+			}
 		}
+		return c.print(verb, r, nil)
 	}
-	for _, key := range keys {
-		if !found[key] && !c.all {
-			r.Absent = append(r.Absent, text(key))
-			found[key] = true
-		}
-	}
-	return c.print(verb, *r, nil)
-}
-
-func (c *command) pause(ctx context.Context, paused bool) error {
-	if paused {
-		return c.queue.Pause(ctx, cmp.Or(c.pauseFor, operate.UntilResumed))
-	}
-	return c.queue.Resume(ctx)
 }
 
 func (c *command) add(ctx context.Context, keys []string) error {

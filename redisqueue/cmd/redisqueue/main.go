@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/redisqueue"
 	"github.com/redis/go-redis/v9"
 )
@@ -194,18 +196,23 @@ var commands = map[string]struct {
 	needs string
 	do    func(c *command, ctx context.Context, args []string) error
 }{
-	"queues":  {"", nil}, // It needs no queue: see run.
-	"stats":   {"", (*command).stats},
-	"ls":      {"states, or nothing", (*command).list},
-	"show":    {"one key", (*command).show},
-	"add":     {keys, (*command).add},
-	"retry":   {keysOrAll, (*command).retry},
-	"drop":    {keysOrAll, (*command).drop},
-	"rm":      {keys, (*command).remove},
-	"release": {keys, (*command).release},
-	"pause":   {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, true) }},
-	"resume":  {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, false) }},
-	"purge":   {"", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},
+	"queues": {"", nil}, // It needs no queue: see run.
+	"stats":  {"", (*command).stats},
+	"ls":     {"states, or nothing", (*command).list},
+	"show":   {"one key", (*command).show},
+	"add":    {keys, (*command).add},
+	"retry":  {keysOrAll, change("queued again", step{(*redisqueue.Admin).RetryGivenUp, givenUp})},
+	"drop":   {keysOrAll, change("dropped", step{(*redisqueue.Admin).ForgetGivenUp, givenUp})},
+	"rm": {keys, change("removed",
+		step{(*redisqueue.Admin).ForgetGivenUp, givenUp},
+		// The last step: it also forgets that a key was given up, and does not say so.
+		step{(*redisqueue.Admin).Remove, inQueue})},
+	"release": {keys, change("released", step{(*redisqueue.Admin).Release, inQueue})},
+	"pause": {"", func(c *command, ctx context.Context, _ []string) error {
+		return c.queue.Pause(ctx, cmp.Or(c.pauseFor, operate.UntilResumed))
+	}},
+	"resume": {"", func(c *command, ctx context.Context, _ []string) error { return c.queue.Resume(ctx) }},
+	"purge":  {"", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},
 }
 
 // check returns an error for what -h would have prevented.
