@@ -50,15 +50,6 @@ var (
 	work    = source{"b", "in work", func(p point) float64 { return p.Work }, true}
 )
 
-func countText(v float64) string { return number(int64(math.Round(v))) }
-
-func timeText(v float64) string {
-	if v == 0 {
-		return "0"
-	}
-	return precise(v)
-}
-
 // charts returns what is drawn on the queue's page, from all samples up to now.
 func (r *reading) charts(t timeline) []chart {
 	if !r.entry.hasQueue() {

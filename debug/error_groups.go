@@ -11,23 +11,19 @@ import (
 // errorGroups counts errors by their patterns.
 type errorGroups map[string]*errorPattern
 
-// errorPattern are errors that are alike but for names and numbers.
+// errorPattern are errors that are alike but for words that may be codes, such as the status of an answer.
 type errorPattern struct {
-	places []place
-	// groups has the errors by their codes, joined by gap.
-	groups map[string]*codedErrors
+	// named reports which of these words are codes by their form, or by the word before.
+	named []bool
+	// groups has the errors by these words, joined. It is merged when it has mergeAt.
+	groups  map[string]*codedErrors
+	mergeAt int
 }
 
-// codedErrors are the errors of a pattern that have these words at its places.
+// codedErrors are the errors of a pattern that have these words.
 type codedErrors struct {
 	errorGroup
 	codes []string
-}
-
-// place is where a pattern has a word that may be a code, such as the status of an answer.
-type place struct {
-	values map[string]bool // nil after more than maxCodes
-	named  bool            // it is one, by its form or by the word before
 }
 
 const (
@@ -37,6 +33,8 @@ const (
 	maxCodes = 8
 	// A number that nothing names is a code if each of its values is there for that many keys.
 	keysOfCode = 3
+	// maxUnmerged is after how many groups of a pattern names are looked for.
+	maxUnmerged = 1000
 )
 
 func (g errorGroups) add(k knownKey) {
@@ -47,52 +45,59 @@ func (g errorGroups) add(k knownKey) {
 	pattern, words := patternOf(f.Err, keyText(k.key()))
 	p := g[pattern]
 	if p == nil {
-		p = &errorPattern{places: make([]place, len(words)), groups: make(map[string]*codedErrors)}
-		for i := range p.places {
-			p.places[i].values = make(map[string]bool)
-		}
+		p = &errorPattern{make([]bool, len(words)), make(map[string]*codedErrors), maxUnmerged}
 		g[pattern] = p
 	}
 	codes := make([]string, len(words))
 	for i, w := range words {
-		place := &p.places[i]
-		place.named = place.named || w.named
-		if place.values != nil {
-			place.values[w.text] = true
-			if len(place.values) > maxCodes {
-				place.values = nil
-				p.merge(i)
-			}
-		}
-		if codes[i] = w.text; place.values == nil {
-			codes[i] = gap
-		}
+		codes[i], p.named[i] = w.text, p.named[i] || w.named
 	}
-	e := p.at(codes)
-	if k.set() == stateGivenUp {
+	if e := p.at(codes); k.set() == stateGivenUp {
 		e.GivenUp++
 	} else {
 		e.Failing++
+	}
+	if len(p.groups) >= p.mergeAt {
+		p.merge(false)
+		p.mergeAt = maxUnmerged + 2*len(p.groups)
 	}
 }
 
 // at returns the errors with these codes.
 func (p *errorPattern) at(codes []string) *codedErrors {
-	text := strings.Join(codes, "\x00")
+	text := strings.Join(codes, codeMark)
 	if p.groups[text] == nil {
 		p.groups[text] = &codedErrors{codes: codes}
 	}
 	return p.groups[text]
 }
 
-// merge makes one of the errors that differ only in place i.
-func (p *errorPattern) merge(i int) {
+// merge makes one of the errors that differ in names alone. Until isComplete, a word with few values may be a
+// code.
+func (p *errorPattern) merge(isComplete bool) {
+	values, keys := make([]map[string]bool, len(p.named)), 0
+	for i := range values {
+		values[i] = make(map[string]bool)
+	}
+	for _, e := range p.groups {
+		keys += e.Failing + e.GivenUp
+		for i, code := range e.codes {
+			values[i][code] = true
+		}
+	}
+	isName := func(i int) bool {
+		n := len(values[i])
+		return n > maxCodes || values[i][gap] || isComplete && !p.named[i] && keys < keysOfCode*n
+	}
 	old := p.groups
 	p.groups = make(map[string]*codedErrors)
 	for _, e := range old {
-		codes := slices.Clone(e.codes)
-		codes[i] = gap
-		all := p.at(codes)
+		for i := range e.codes {
+			if isName(i) {
+				e.codes[i] = gap
+			}
+		}
+		all := p.at(e.codes)
 		all.Failing, all.GivenUp = all.Failing+e.Failing, all.GivenUp+e.GivenUp
 	}
 }
@@ -100,15 +105,7 @@ func (p *errorPattern) merge(i int) {
 // sorted returns the errors that most keys have.
 func (g errorGroups) sorted() (all []errorGroup) {
 	for pattern, p := range g {
-		keys := 0
-		for _, e := range p.groups {
-			keys += e.Failing + e.GivenUp
-		}
-		for i, place := range p.places {
-			if place.values != nil && !place.named && keys < keysOfCode*len(place.values) {
-				p.merge(i)
-			}
-		}
+		p.merge(true)
 		for _, e := range p.groups {
 			e.setText(pattern)
 			all = append(all, e.errorGroup)

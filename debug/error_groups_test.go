@@ -71,7 +71,7 @@ func errorsOf(t *testing.T, errs ...string) map[string]int {
 		keys := make([]string, len(errs))
 		of := make(map[string]error)
 		for i, err := range errs {
-			keys[i] = fmt.Sprintf("key/%c%c", 'a'+i/26, 'a'+i%26)
+			keys[i] = fmt.Sprintf("key/%c%c%c", 'a'+i/676, 'a'+i/26%26, 'a'+i%26)
 			of[keys[i]] = errors.New(err)
 		}
 		failAll(t, h, func(key string) error { return of[key] }, keys...)
@@ -135,6 +135,18 @@ func TestErrorsWithNumbers(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if got := errorsOf(t, many...); len(got) != 1 || got["status …"] != 24 {
+		t.Errorf("%v", got)
+	}
+}
+
+// However many errors differ in several words, names among them are one, and codes stay apart.
+func TestErrorsWithManyNames(t *testing.T) {
+	var errs []string
+	for i := range 676 * 3 {
+		errs = append(errs, fmt.Sprintf("status %d: order %d of %d", []int{404, 503}[i%2], i, i/7))
+	}
+	if got := errorsOf(t, errs...); len(got) != 2 || got["status 404: order … of …"] != len(errs)/2 ||
+		got["status 503: order … of …"] != len(errs)/2 {
 		t.Errorf("%v", got)
 	}
 }

@@ -57,6 +57,15 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
 }
 
+// between returns how long it is from one time to the other, or nil if one is not known.
+func between(from, to time.Time) *seconds {
+	if from.IsZero() || to.IsZero() {
+		return nil
+	}
+	d := seconds(max(0, to.Sub(from)))
+	return &d
+}
+
 // queueName is a queue where none of its numbers are.
 type queueName struct {
 	ID   string `json:"id"`

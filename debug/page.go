@@ -25,20 +25,17 @@ type page struct {
 	HrefJSON string
 }
 
-// newPage returns a page, whose query has these names and values in turn.
-func newPage(report any, query ...any) page {
-	return page{report, refreshSeconds, href(append(query, "format", "json")...)}
+// newPage returns a page that reloads if refreshes, and whose query has these names and values in turn.
+func newPage(report any, refreshes bool, query ...any) page {
+	p := page{report: report, HrefJSON: href(append(query, "format", "json")...)}
+	if refreshes {
+		p.Refresh = refreshSeconds
+	}
+	return p
 }
 
 // jsonReport returns the report of a page.
 func (p page) jsonReport() any { return p.report }
-
-// refreshIf lets the page reload only if that is so.
-func (p *page) refreshIf(is bool) {
-	if !is {
-		p.Refresh = 0
-	}
-}
 
 // gonePage says why there is nothing to show.
 type gonePage struct {
@@ -112,4 +109,13 @@ func (k keyRow) LongError() string {
 		return ""
 	}
 	return short(k.Error, longError)
+}
+
+// mapped returns what to returns for each of all.
+func mapped[From, To any](all []From, to func(From) To) []To {
+	results := make([]To, len(all))
+	for i, v := range all {
+		results[i] = to(v)
+	}
+	return results
 }

@@ -23,12 +23,11 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		Time: h.clock.Now().UTC(), Registered: len(entries),
 		Found: foundReport{Search: cut(text, maxKey), Keys: []keyReport{}},
 	}}
-	p.page = newPage(&p.everywhereReport, "key", text)
 	ctx, done, noTurn := searchTurn(ctx, h.searching, searchTime)
 	defer done()
 	if noTurn != nil {
 		p.Error, p.Found.Incomplete = noTurn.Error(), true
-		p.refreshIf(false)
+		p.page = newPage(&p.everywhereReport, false, "key", text)
 		return p
 	}
 	search, looked := &search{text: text}, 0
@@ -49,6 +48,6 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		p.Found.Keys[i].Queue = &name
 	}
 	p.Keys = rowsOf("", p.Found.Keys, nil)
-	p.refreshIf(looked <= fewKeys)
+	p.page = newPage(&p.everywhereReport, looked <= fewKeys, "key", text)
 	return p
 }

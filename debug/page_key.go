@@ -30,7 +30,7 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 	if p.Key = p.Row.keyReport; r.missing != nil {
 		p.Error = r.missing.Error()
 	}
-	p.page = newPage(&p.storyReport, "queue", e.id, "key", p.Key.Key, "id", p.Key.ID)
-	p.refreshIf(p.Key.State != stateAbsent && r.looked <= fewKeys)
+	refreshes := p.Key.State != stateAbsent && r.looked <= fewKeys
+	p.page = newPage(&p.storyReport, refreshes, "queue", e.id, "key", p.Key.Key, "id", p.Key.ID)
 	return p
 }

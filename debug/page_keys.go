@@ -50,8 +50,8 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	p.stateReport.Page, p.Pages = p.Pager.Page, p.Pager.Pages
 	keys = keys[(p.Pager.Page-1)*maxKeys:]
 	p.Keys = r.reports(keys[:min(maxKeys, len(keys))], state)
-	p.page = newPage(&p.stateReport, "queue", e.id, "state", state, "error", text, "page", p.Pager.Page)
-	p.refreshIf(noTurn == nil && r.looked <= fewKeys)
+	p.page = newPage(&p.stateReport, noTurn == nil && r.looked <= fewKeys,
+		"queue", e.id, "state", state, "error", text, "page", p.Pager.Page)
 	switch {
 	case r.missing != nil:
 		p.Error = r.missing.Error()

@@ -110,7 +110,7 @@ func (h *Handler) listPage(query url.Values) *listPage {
 		row := listRow{r.queueReport(), r.sparks(r.timeline(h.every))}
 		p.Rows, p.Queues = append(p.Rows, row), append(p.Queues, row.queueReport)
 	}
-	p.page = newPage(&p.listReport, "sort", by.Name, "search", search, "page", p.Pager.Page)
+	p.page = newPage(&p.listReport, true, "sort", by.Name, "search", search, "page", p.Pager.Page)
 	return p
 }
 

@@ -45,17 +45,16 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 			}),
 		},
 	}
-	p.page = newPage(&p.detailReport, "queue", e.id, "error", p.Errors)
 	p.addKeys(ctx, h, r, limit)
-	if query.Has("key") {
+	refreshes, address := p.Matching == nil || !p.Matching.More, []any{"queue", e.id, "error", p.Errors}
+	switch {
+	case query.Has("key"):
 		p.addFound(ctx, h, r, query.Get("key"))
-		p.page = newPage(&p.detailReport, "queue", e.id, "error", p.Errors, "key", query.Get("key"))
-		p.refreshIf(r.looked <= fewKeys)
-	} else if limit != someKeys {
-		p.page = newPage(&p.detailReport, "queue", e.id, "error", p.Errors, "keys", limit)
+		refreshes, address = refreshes && r.looked <= fewKeys, append(address, "key", query.Get("key"))
+	case limit != someKeys:
+		address = append(address, "keys", limit)
 	}
-	p.refreshIf(p.Refresh > 0 && (p.Matching == nil || !p.Matching.More))
-	p.Queue = r.queueReport()
+	p.page, p.Queue = newPage(&p.detailReport, refreshes, address...), r.queueReport()
 	return p
 }
 

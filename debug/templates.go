@@ -94,14 +94,6 @@ func durationOf(d any) time.Duration {
 	panic("no duration")
 }
 
-// plural returns a number of things, such as "1 key" and "2,000 keys".
-func plural(n any, thing string) string {
-	if text := number(n); text != "1" {
-		return text + " " + thing + "s"
-	}
-	return "1 " + thing
-}
-
 // href returns an address of the page, for names and values in turn. An empty search or error is left out.
 func href(of ...any) string {
 	v := make(url.Values)

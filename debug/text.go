@@ -1,11 +1,8 @@
 package debug
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"math"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -65,6 +62,23 @@ func number(n any) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// plural returns a number of things, such as "1 key" and "2,000 keys".
+func plural(n any, thing string) string {
+	if text := number(n); text != "1" {
+		return text + " " + thing + "s"
+	}
+	return "1 " + thing
+}
+
+func countText(v float64) string { return number(int64(math.Round(v))) }
+
+func timeText(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	return precise(v)
 }
 
 // human returns d in one or two units.
@@ -146,60 +160,4 @@ func stackText(stack string) string {
 		lines[i] = printable(line)
 	}
 	return strings.Join(lines, "\n")
-}
-
-// keyText returns what a key is called: a string itself, of other types what fmt says. It calls the
-// methods of the key, so no lock may be held.
-func keyText(key any) (s string) {
-	defer func() {
-		// fmt recovers from a panic of the key's methods, but not if printing the panic's value panics, too.
-		if recover() != nil {
-			s = fmt.Sprintf("(%T: cannot be printed)", key)
-		}
-	}()
-	switch key := key.(type) {
-	case string: // not by fmt, which copies it
-		return key
-	case error, fmt.Stringer, fmt.Formatter:
-		return fmt.Sprint(key)
-	}
-	// fmt follows a pointer to a struct, which somebody may be changing.
-	if v := reflect.ValueOf(key); v.Kind() == reflect.Pointer {
-		return fmt.Sprintf("(%T)(%p)", key, key)
-	}
-	return fmt.Sprintf("%+v", key)
-}
-
-// mapped returns what to returns for each of all.
-func mapped[From, To any](all []From, to func(From) To) []To {
-	results := make([]To, len(all))
-	for i, v := range all {
-		results[i] = to(v)
-	}
-	return results
-}
-
-// between returns how long it is from one time to the other, or nil if one is not known.
-func between(from, to time.Time) *seconds {
-	if from.IsZero() || to.IsZero() {
-		return nil
-	}
-	d := seconds(max(0, to.Sub(from)))
-	return &d
-}
-
-// keyID distinguishes keys whose texts are alike. It is the same in each run of the program, except for
-// pointers.
-func keyID(key any) (id string) {
-	defer func() {
-		if recover() != nil { // See keyText.
-			id = fmt.Sprintf("%T", key)
-		}
-	}()
-	format := "%T %#v"
-	if reflect.ValueOf(key).Kind() == reflect.Pointer {
-		format = "%T %p"
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, format, key, key))
-	return base64.RawURLEncoding.EncodeToString(sum[:4]) // The text must fit, too.
 }
