@@ -53,4 +53,5 @@
 // [Process.Write], [Process.Read], [Process.Show] and [Process.Point]. [Scenario].Program is for programs
 // that run queues and workers of their own. [Perturb] disturbs a queue alone. Package
 // [github.com/keyedqueue/workqueue/handlertest/kubetest] has a Kubernetes cluster as the world.
+// docs/testing-handlers.md has more.
 package handlertest

@@ -39,9 +39,10 @@ type subresource struct {
 	name                     string
 }
 
-// applies is a transport for a client of controller-runtime, which carries out its Apply.
+// applies is the transport of a client of controller-runtime whose Apply is called.
 type applies struct{ client *kubeClient }
 
+// RoundTrip applies a status, and returns what a server answers.
 func (a applies) RoundTrip(r *http.Request) (*http.Response, error) {
 	data, err := io.ReadAll(r.Body)
 	if err == nil {
