@@ -132,7 +132,8 @@ func (p *player) compare() {
 	}
 	p.wantStats()
 	if len(p.metrics.Made()) > 0 {
-		p.metrics.Want(p, p.when, testkit.Values{"adds": p.model.stats.Adds, "depth": len(p.model.dirty)})
+		depth := len(p.model.queued) + p.model.again() // without keys on hold
+		p.metrics.Want(p, p.when, testkit.Values{"adds": p.model.stats.Adds, "depth": depth})
 	}
 	if p.drains && !p.model.drained() {
 		for _, c := range p.ends {
