@@ -145,7 +145,7 @@ func stress(t *testing.T, config pq.Config[int], removes bool) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(testkit.Patience):
 		t.Fatalf("a call waits forever: %+v", q.Stats())
 	}
 	for key := range stressKeys {
@@ -240,7 +240,7 @@ func TestStressCancel(t *testing.T) {
 				if got != key {
 					t.Errorf("got key %d, want %d", got, key)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(testkit.Patience):
 				t.Fatalf("no getter gets key %d", key)
 			}
 		}
