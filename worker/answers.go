@@ -48,8 +48,8 @@ func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }
 // Result is how a call of the handler has ended.
 type Result[T comparable] struct {
 	Key T
-	// Attempt is that of [Call.Attempt]. A call that fails before the delay after the last failure is over has
-	// the number of that failure.
+	// Attempt is 1, plus the number of failures in a row before this call. A call that fails before the delay
+	// after the last failure is over has the number of that failure.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time
@@ -61,7 +61,7 @@ type Result[T comparable] struct {
 	After time.Duration
 	// Priority is the priority that a [Requeue] asks for, or nil.
 	Priority *int
-	// AtOnce is [Call.AtOnce] for the next call, or zero.
+	// AtOnce is how many calls for the key in a row, this one included, wanted it again at once.
 	AtOnce int
 }
 

@@ -91,8 +91,8 @@ type Options[T comparable] struct {
 	// Logger logs failures (of a key the first one and each doubling of its attempts), keys that are given up,
 	// stuck handlers and what is left undone, and at level Debug every call. Nil means [slog.Default].
 	Logger *slog.Logger
-	// MetricsProvider discovers the pool, if that has a name, by [InspectorProvider]. Nil means the one of
-	// [workqueue.SetProvider].
+	// MetricsProvider discovers the pool if it has a name: see [InspectorProvider]. Nil means what
+	// [workqueue.SetProvider] has set.
 	MetricsProvider workqueue.MetricsProvider
 	// Clock must show the same time as the queue's. It does not bound waits for a server and for the last steps
 	// of Run. Nil means the real one.

@@ -11,7 +11,7 @@ import (
 // RunningKey is a key whose handler is running.
 type RunningKey[T comparable] struct {
 	Key T `json:"key"`
-	// Attempt is that of [Call.Attempt].
+	// Attempt is 1, plus the number of failures in a row before this call.
 	Attempt int `json:"attempt"`
 	// Started is when the call began, and Duration how long ago.
 	Started  time.Time     `json:"started"`
@@ -24,7 +24,7 @@ type RunningKey[T comparable] struct {
 	Stack string `json:"stack,omitempty"`
 }
 
-// Snapshot is what a pool does, for display: copies, which are not of one moment.
+// Snapshot is what a pool does, for display. It holds copies, which are read one after the other.
 type Snapshot[T comparable] struct {
 	// Stats count all keys, also those that the lists leave out.
 	Stats Stats `json:"stats"`
