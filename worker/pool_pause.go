@@ -13,10 +13,10 @@ type poolPause struct {
 	end   context.CancelFunc // ends the goroutine that waits for until
 }
 
-// Pause makes the pool start no more keys, but for those that workers are getting, for d, or until
-// [Pool.Resume] if d is [math.MaxInt64]. It does not wait, and replaces an earlier pause. It does nothing if
-// d is not positive. The end of the pool ends a pause, and then Pause does nothing. [Pool.SetWorkers] in a
-// pause counts after it.
+// Pause makes the pool start no more keys for d, or until [Pool.Resume] if d is [math.MaxInt64]. Workers may
+// still start keys that they are getting. It does not wait, and replaces an earlier pause. It does nothing if
+// d is not positive, or once the pool is to end, which ends a pause. [Pool.SetWorkers] in a pause changes how
+// many workers there are after it.
 func (p *Pool[T]) Pause(d time.Duration) {
 	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
 	p.mu.Lock()
