@@ -41,7 +41,7 @@ func (q *queue[T]) keepAside(slot int, key T) bool {
 	return true
 }
 
-// earlier returns the earlier of two times, of which zero is unknown.
+// earlier returns the earlier of two times. Zero is an unknown time.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -73,7 +73,7 @@ func (m *Member) markDead(id string) error {
 	return nil
 }
 
-// tidyRecords reads records of which this member knows too little, and deletes one that nobody needs any
+// tidyRecords reads records about which this member knows too little, and deletes one that is not needed any
 // more. It deletes one at a time, because each costs two calls.
 func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 	toRead, toDelete, version, due := m.untidy(now)

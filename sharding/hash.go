@@ -43,7 +43,7 @@ func newHasher[T comparable](c QueueConfig[T]) (hasher[T], error) {
 	return hasher[T]{stable: stable, name: kinds(t)}, nil
 }
 
-// kinds returns of which kinds of values t consists: these decide its stable hash.
+// kinds returns the kinds of values in t, which decide its stable hash.
 func kinds(t reflect.Type) string {
 	var parts []string
 	switch t.Kind() {

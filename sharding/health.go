@@ -12,7 +12,7 @@ import (
 // health is what is wrong with a member, as far as it knows.
 type health struct {
 	// Why refresh and the last list of all records failed, nil if they succeeded. writeErr is why the last
-	// write of the table failed, as long as notWritten is set.
+	// write of the table failed, while notWritten is set.
 	refreshErr, listErr, writeErr error
 	failedAt                      time.Duration // when refresh last failed
 	// When each of these began, or zero if it is not so:

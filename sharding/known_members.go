@@ -170,7 +170,7 @@ func (m *Member) extendLeasesLocked() {
 	}
 }
 
-// readMember reads a member's record, notes and returns it, or an empty one if there is none.
+// readMember reads a member's record, notes and returns it. The record is empty if it is not stored.
 func (m *Member) readMember(id string) (r Record, err error) {
 	r, err = m.get(m.recordName(id))
 	isGone := errors.Is(err, ErrNotFound)

@@ -108,8 +108,8 @@ func (s *leases) Delete(ctx context.Context, name, version string) error {
 }
 
 // versionOf returns the Version of a record: the UID of its Lease, and the resource version. An update must
-// name the UID. Without it the API server creates a Lease that was deleted meanwhile, whatever resource
-// version it names: a dead member could renew its record. With it, the server answers "conflict".
+// name the UID. Without it the API server creates a Lease that was deleted meanwhile, and ignores the
+// resource version: a dead member could renew its record. With it, the server answers "conflict".
 func versionOf(lease *coordinationv1.Lease) string {
 	return string(lease.UID) + "/" + lease.ResourceVersion
 }

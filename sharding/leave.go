@@ -25,7 +25,7 @@ const (
 // contexts end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
 //
 // Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the
-// others can take at once what it held. (Without slots it returns nil whatever becomes of the record.) If ctx
+// others can take at once what it held. (Without slots it returns nil even if the record stays.) If ctx
 // is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and
 // the others take over what is left after a lease. Leave gives up in the same way a lease after the last
 // handler has returned, if the server refuses what the member has to write. The queues keep their keys.

@@ -97,7 +97,7 @@ func (m *memory) Delete(ctx context.Context, name, version string) error {
 	return err
 }
 
-// change creates a record, if there is none of its name, or changes or deletes the one that has its version.
+// change creates a record with a new name, or changes or deletes a record that has its version.
 func (m *memory) change(ctx context.Context, e Event, create bool) (Record, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, err

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// makeTable makes a table if there is none.
+// makeTable makes a table if the group has no table.
 func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	t, due := m.newTable(now)
 	if t == nil {

@@ -26,7 +26,7 @@ type ownRecord struct {
 }
 
 // moment is a reading of both clocks: the monotonic one, which people cannot set, and the wall clock, which
-// goes on while a machine is suspended.
+// runs while a machine is suspended.
 type moment struct{ mono, wall time.Duration }
 
 const never = math.MinInt64 / 2 // a time before all others
@@ -214,7 +214,7 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 }
 
 // died ends the life of a member whose record is gone, or marked: others may give its slots away at any time.
-// The process goes on as a new member, without slots.
+// The process continues as a new member, without slots.
 func (m *Member) died() {
 	m.update(func() {
 		self := &m.mu.self

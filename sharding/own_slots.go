@@ -17,7 +17,7 @@ const (
 	absent slotState = iota
 	// held: the member hands out the slot's keys.
 	held
-	// stopping: the slot is to move. Its keys are no longer handed out, but running handlers may go on.
+	// stopping: the slot is to move. Its keys are no longer handed out, but its handlers may still run.
 	stopping
 )
 
@@ -54,7 +54,7 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 
 // changes are what update must do for changed slots when mu is unlocked.
 type changes struct {
-	// toEnd are holdings that must end. Those of endOnHold go on, but for their keys on hold.
+	// toEnd are holdings that must end. Those of endOnHold end for keys on hold alone.
 	toEnd     []ending
 	endOnHold []*holding
 	// Slots that the queues must hear of; see memberQueue.

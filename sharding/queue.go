@@ -237,7 +237,7 @@ func (q *queue[T]) Done(key T) {
 	q.ExtendedRateLimiting.Done(key)
 	if !q.leased.Load() && q.leased.CompareAndSwap(false, true) {
 		q.member.logger.Error("A key was handled without Queue.Lease: "+
-			"its handler goes on when the key moves, beside another one", "queue", q.name)
+			"its handler still runs when the key moves, beside another one", "queue", q.name)
 	}
 	q.forgetAside(key)
 	slot := q.slotOf(key)

@@ -67,7 +67,7 @@ func (t *table) allNamed() map[string]bool {
 	return named
 }
 
-// relation is what a table is to the one that was known before.
+// relation says how a table relates to the table that was known before.
 type relation int
 
 const (

@@ -155,12 +155,12 @@ func factsOf(slots []Slot, age string) (facts []operate.Fact) {
 // Slot is what [Member.Slots] shows of a slot.
 type Slot struct {
 	// Holder is the id of the member that holds the slot. Next is the one to which it is to move. They are
-	// empty if there is none.
+	// empty without such a member.
 	Holder, Next string
 	// Fence is what [Fence] returns for handlers of this holder: the epoch in which it got the slot.
 	Fence int64
-	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever
-	// Holder says.
+	// Held reports whether this member holds the slot now. A member that is not valid holds none, even
+	// if Holder names it.
 	Held bool
 	// Stopping is for how long this member has been waiting to hand over the slot. Handlers is how many of
 	// its keys are being handled here.

@@ -22,7 +22,7 @@ type view struct {
 	epochEver    int64
 	longestLease time.Duration
 	earlier      bool  // There was another table before this one.
-	missing      bool  // A read has shown that there is none.
+	missing      bool  // A read has found no table.
 	unusable     error // why the stored table cannot be used, or nil
 }
 
@@ -119,8 +119,8 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment) er
 	return nil
 }
 
-// noteConfirmedLocked notes that a read or write that began then has shown t, which is the known table. Only
-// one that began after the member's record had named the table confirms it.
+// noteConfirmedLocked notes that a read or write that began then has shown t, which is the known table. It
+// confirms the table only if it began after the member's record had named it.
 func (m *Member) noteConfirmedLocked(t *table, began moment) {
 	switch self := &m.mu.self; {
 	case self.version == "":

@@ -66,7 +66,7 @@ func (m *Member) tableRecord(t *table, version string) Record {
 }
 
 // noteWrite notes how a write of table t has ended. If the server has refused handovers, the member keeps the
-// slots for now. If it is not known whether they were written, they rest until the table shows it.
+// slots for now. After any other error the slots rest until a newer table shows who holds them.
 func (m *Member) noteWrite(t *table, err error) {
 	m.update(func() { m.noteWriteLocked(t, err) })
 }

@@ -69,7 +69,7 @@ func (m *Member) list() error {
 	return nil
 }
 
-// idOf returns the id of the member whose record r is, or "" if it is none.
+// idOf returns the id of the member whose record r is, or "" for other records.
 func (m *Member) idOf(r Record) string {
 	if id, ok := strings.CutPrefix(r.Name, m.recordName("")); ok {
 		return id
