@@ -10,14 +10,14 @@ import (
 	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
-// Cause is why a key was added. A handler must not depend on it: causes are merged and cut, and many adds
-// have none.
+// Cause is why a key was added. Handlers must not depend on it: causes are merged and cut, and many adds have
+// none.
 type Cause struct {
 	// Reason says what has happened, in at most 256 bytes: "Secret db changed".
 	Reason string `json:"reason,omitempty"`
 	// TraceParent is the W3C traceparent of its span, in at most 64 bytes.
 	TraceParent string `json:"traceparent,omitempty"`
-	// Quiet makes an add that does not close the channel of AddedAgain. Every other add closes it.
+	// Quiet makes the add not close the channel of AddedAgain.
 	Quiet bool `json:"quiet,omitempty"`
 	// Time is when the key was added; zero means now.
 	Time time.Time `json:"time,omitzero"`

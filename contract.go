@@ -18,8 +18,8 @@ import (
 var ErrShutDown = errors.New("workqueue: queue is shut down")
 
 // Extended is what every queue of this project has beyond client-go's methods. Package foreign makes one of
-// any other queue. A queue of yours embeds an Extended and overrides what it changes: with a Get of its own
-// also GetContext and Next.
+// any other queue. A queue of yours embeds an Extended and overrides what it changes: with Get also
+// GetContext and Next.
 type Extended[T comparable] interface {
 	TypedInterface[T]
 	// mustEmbed keeps types that embed nothing of this package from implementing the interface.
@@ -33,25 +33,23 @@ type Extended[T comparable] interface {
 	// ShutDownContext is ShutDownWithDrain that drops no queued key. It returns nil when nothing is queued or
 	// held, ctx.Err() if ctx is done first, and ErrShutDown if ShutDown ends the wait.
 	ShutDownContext(ctx context.Context) error
-	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in order, at a
-	// microsecond or two each. Afterwards nothing is queued, not even what was added while held. Before
-	// shutdown, and in a queue that processes share, it does nothing.
+	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in order.
+	// Afterwards nothing is queued, not even what was added while held. Before shutdown, and in a queue that
+	// processes share, it does nothing.
 	DropQueued() []T
 
 	// AddCause is Add that says why, and allocates. When adds are merged, so are their causes.
 	AddCause(key T, cause Cause)
-	// Causes returns why key, queued or held, was added before its hand-out. A queue on a server knows it of
-	// held keys alone.
+	// Causes returns why key, queued or held, was added before its hand-out. A server knows held keys alone.
 	Causes(key T) Causes
 	// AddedAgain returns a channel that is closed when key is added, except quietly, or comes due, while a
 	// worker holds it. It is nil if none does.
 	AddedAgain(key T) <-chan struct{}
-	// AddedAt returns when key, which a worker holds, was first added or came due before its hand-out, if the
-	// queue knows: it needs metrics.
+	// AddedAt returns when a held key was first added or came due before its hand-out. It needs metrics.
 	AddedAt(key T) time.Time
 
-	// PutOnHold ends the counted work time of key, which the caller holds and later gives to Done. Stats.OnHold
-	// counts the key until then, and the lists of Snapshot leave it out. It does nothing for another key.
+	// PutOnHold says that the work on a held key is over, although its Done comes later. Stats.OnHold counts the
+	// key until then, and the lists of Snapshot leave it out.
 	PutOnHold(key T)
 
 	// Stats returns the queue's numbers in constant time, without a server.
@@ -60,37 +58,34 @@ type Extended[T comparable] interface {
 	Snapshot(limit int) Snapshot[T]
 	// SnapshotKey returns what the queue knows of key, and whether it has key.
 	SnapshotKey(key T) (k KeySnapshot[T], found bool)
-	// SnapshotKeys yields the keys in any order, once for each state, and holds no lock meanwhile. A key that
-	// moves may be yielded twice, or not at all.
+	// SnapshotKeys yields the keys in any order, once for each state, without a lock. A key that moves may be
+	// yielded twice, or not at all.
 	SnapshotKeys() iter.Seq[KeySnapshot[T]]
 }
 
-// ExtendedRateLimiting is a rate-limiting queue that counts failures, as the package comment describes:
-// events inflate no delay and use up no retries (kubernetes/kubernetes#132805). Every rate-limiting queue of
-// this project implements it.
+// ExtendedRateLimiting is a rate-limiting queue of this project. It counts failures such that events inflate
+// no delay and use up no retries (kubernetes/kubernetes#132805): see the package comment.
 type ExtendedRateLimiting[T comparable] interface {
 	TypedRateLimitingInterface[T]
 	Extended[T]
 	// Fail says that the call for key, which the caller holds, has failed. It counts the failure and adds the
 	// key after the limiter's delay, or f.AtLeast if that is longer. Or it gives the key up: then it forgets
 	// the failures and takes back a waiting retry. Done must also be called. After shutdown Fail only counts.
-	// It takes logarithmic time.
 	//
-	// An error means that a server keeps the count, and has not answered before ctx was done. Retry is then
-	// this process's estimate, and the server gets the failure later. Queues in memory ignore ctx.
+	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
+	// and the server gets the failure later. Queues in memory ignore ctx.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
 	// Failures returns the counted failures of key.
 	Failures(key T) Failures
 	// FailingKeys returns up to limit keys with counted failures, in the queue or not, the most failures first.
-	// In memory it looks at all of them; on a server it takes up to a second.
+	// It looks at all of them.
 	FailingKeys(limit int) []KeySnapshot[T]
 }
 
-// HandOut is a key that a worker has got, with what the queue knew of it.
+// HandOut is a key that a worker has got.
 type HandOut[T comparable] struct {
 	Key T
-	// Failures are those of earlier calls. With Left an event brought the key early: the call is attempt Count,
-	// and otherwise Count+1.
+	// Failures are those of earlier calls. With Left an event brought the key early: the call is attempt Count.
 	Failures  Failures
 	Priority  int
 	AddedAt   time.Time
@@ -115,9 +110,9 @@ type Failure struct {
 	Err error
 	// AtLeast is the shortest time until a retry.
 	AtLeast time.Duration
-	// MaxRetries is how many failures in a row are retried: zero means all, a negative number none.
+	// MaxRetries is how many failures in a row are retried. Zero means all, less means none.
 	MaxRetries int
-	// RetryFor gives up a key that has been failing for longer. Zero means no limit.
+	// RetryFor, unless zero, gives up a key that has been failing for longer.
 	RetryFor time.Duration
 	// Terminal gives the key up now.
 	Terminal bool
@@ -127,7 +122,7 @@ type Failure struct {
 type Retry struct {
 	// Attempt is the number of counted failures, this one included.
 	Attempt int
-	// Delay is how long the key waits, unless an add brings it earlier: zero if a foreign queue does not say.
+	// Delay is how long the key waits, unless an add brings it earlier. Over package foreign it may be zero.
 	Delay time.Duration
 	// Same reports that the last delay had not passed, so this one is not counted.
 	Same    bool

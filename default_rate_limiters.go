@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TypedRateLimiter decides how long a key waits before it is retried. It is safe for concurrent use. Most
-// keep a key until Forget, so call that after a success or a last try.
+// TypedRateLimiter decides how long a key waits before it is retried. It is safe for concurrent use. Most keep
+// a key until Forget.
 type TypedRateLimiter[T comparable] interface {
 	// When counts a failure of item, and returns how long it must wait.
 	When(item T) time.Duration
@@ -25,25 +25,22 @@ type TypedRateLimiter[T comparable] interface {
 	NumRequeues(item T) int
 }
 
-// DelayLimiter is a [TypedRateLimiter] for Fail of [ExtendedRateLimiting], which asks others by When. The
-// limiters of this package that count implement it.
+// DelayLimiter is a [TypedRateLimiter] that Fail of [ExtendedRateLimiting] asks by Delay, and others by When.
 type DelayLimiter[T comparable] interface {
 	TypedRateLimiter[T]
-	// Delay returns how long item waits after its n-th failure, from 1, without counting it. It holds no lock
-	// while foreign code runs.
+	// Delay returns how long item waits after its n-th failure, from 1, without counting it.
 	Delay(item T, n int) time.Duration
 }
 
-// RequeueLister is a [TypedRateLimiter] that lists failing keys for Snapshot, as those of this package do.
+// RequeueLister is a [TypedRateLimiter] that lists failing keys for Snapshot.
 type RequeueLister[T comparable] interface {
-	// Requeued yields keys and their failures in any order, perhaps twice, without a lock. complete is false if
-	// it asks a limiter that does not list.
+	// Requeued yields keys and their failures in any order, perhaps twice. complete is false if it asks a limiter
+	// that does not list.
 	Requeued() (keys iter.Seq2[T, int], complete bool)
 }
 
 // DefaultTypedControllerRateLimiter makes a key wait 5 ms after its first failure and twice as long after
 // each further one, up to 1000 s. All keys together come no faster than 10 a second after a burst of 100.
-// Failures that events bring early count as well.
 func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedMaxOfRateLimiter(
 		NewTypedItemExponentialFailureRateLimiter[T](5*time.Millisecond, 1000*time.Second),
@@ -51,8 +48,7 @@ func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	)
 }
 
-// TypedBucketRateLimiter is [NewTypedBucketRateLimiter] that takes a token for each call of When, on the
-// real clock. The Limiter must not be nil.
+// TypedBucketRateLimiter takes a token of its Limiter for each call of When, on the real clock.
 type TypedBucketRateLimiter[T comparable] struct {
 	*rate.Limiter
 }
@@ -71,15 +67,15 @@ func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 	return requeuedOf[T](nil)
 }
 
-// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as
-// long after each further one, up to maxDelay. Negative delays count as zero.
+// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long
+// after each further one, up to maxDelay. Less than zero counts as zero.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	failureCounts[T]
 	baseDelay time.Duration
 	maxDelay  time.Duration
 }
 
-// NewTypedItemExponentialFailureRateLimiter returns a [TypedItemExponentialFailureRateLimiter].
+// See [TypedItemExponentialFailureRateLimiter].
 func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Duration, maxDelay time.Duration) TypedRateLimiter[T] {
 	return &TypedItemExponentialFailureRateLimiter[T]{baseDelay: baseDelay, maxDelay: maxDelay}
 }
@@ -110,7 +106,7 @@ func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 }
 
 // TypedItemFastSlowRateLimiter makes a key wait fastDelay after each of its first maxFastAttempts failures,
-// and slowDelay after the others. Negative delays count as zero.
+// and slowDelay after the others. Less than zero counts as zero.
 type TypedItemFastSlowRateLimiter[T comparable] struct {
 	failureCounts[T]
 	maxFastAttempts int
@@ -118,7 +114,7 @@ type TypedItemFastSlowRateLimiter[T comparable] struct {
 	slowDelay       time.Duration
 }
 
-// NewTypedItemFastSlowRateLimiter returns a [TypedItemFastSlowRateLimiter].
+// See [TypedItemFastSlowRateLimiter].
 func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Duration, maxFastAttempts int) TypedRateLimiter[T] {
 	return &TypedItemFastSlowRateLimiter[T]{
 		maxFastAttempts: maxFastAttempts, fastDelay: fastDelay, slowDelay: slowDelay,
@@ -138,13 +134,13 @@ func (r *TypedItemFastSlowRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	return max(r.slowDelay, 0)
 }
 
-// TypedMaxOfRateLimiter asks all its limiters every time, and takes the largest answer. A bucket gives a
-// token even if another limiter delays the key for longer: more keys than its burst may come at once.
+// TypedMaxOfRateLimiter asks all its limiters every time, and takes the largest answer. So a bucket gives a
+// token even if another limiter delays the key for longer.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
 }
 
-// NewTypedMaxOfRateLimiter returns a [TypedMaxOfRateLimiter] of limiters.
+// See [TypedMaxOfRateLimiter].
 func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) TypedRateLimiter[T] {
 	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
 }
@@ -157,7 +153,7 @@ func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	return longest
 }
 
-// See [DelayLimiter]. It asks other limiters by When.
+// See [DelayLimiter].
 func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) {
 	for _, limiter := range r.limiters {
 		longest = max(longest, failures.Ask(limiter, item, n))
@@ -192,7 +188,7 @@ type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	maxDelay time.Duration
 }
 
-// NewTypedWithMaxWaitRateLimiter returns a [TypedWithMaxWaitRateLimiter] of limiter, which must not be nil.
+// See [TypedWithMaxWaitRateLimiter].
 func NewTypedWithMaxWaitRateLimiter[T comparable](limiter TypedRateLimiter[T], maxDelay time.Duration) TypedRateLimiter[T] {
 	return &TypedWithMaxWaitRateLimiter[T]{limiter: limiter, maxDelay: maxDelay}
 }
@@ -299,11 +295,8 @@ func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 }
 
 // NewTypedBucketRateLimiter returns a limiter that limits all keys together by one token bucket, on the
-// clock c, or the real one if that is nil. A nil limiter never delays.
-//
-// When takes a token, and returns how long it takes until that is there. A key that waits for its token
-// takes no other (argoproj/argo-cd#17257). Forget gives no token back. NumRequeues returns 0. Methods take
-// logarithmic time. The caller may use limiter as well, with times of the same clock.
+// clock c, or the real one if that is nil. A nil limiter never delays. A key that waits for its token takes no
+// other (argoproj/argo-cd#17257). Forget gives no token back.
 func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
 	if limiter == nil {
 		limiter = rate.NewLimiter(rate.Inf, 0)

@@ -17,15 +17,14 @@ import (
 // TypedDelayingInterface is a queue to which a key can be added for later.
 type TypedDelayingInterface[T comparable] interface {
 	TypedInterface[T]
-	// AddAfter adds item when duration has passed, at once if it is not positive. If item waits already, the
-	// earlier time counts. A waiting item can be added as well, and then comes twice. After shutdown nothing is
-	// added. In this package AddAfter never blocks.
+	// AddAfter adds item when duration has passed, never earlier, and at once if it is not positive. If item
+	// waits already, the earlier time counts. A waiting item can be added as well, and then comes twice.
 	AddAfter(item T, duration time.Duration)
 }
 
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
-	// Logger logs how many waiting keys a shutdown drops, if not nil. It, or else [slog.Default], logs how many
+	// Logger, unless nil, logs how many waiting keys a shutdown drops. It, or else [slog.Default], logs how many
 	// queued keys a drain leaves. It must not shut the queue down.
 	Logger *logr.Logger
 

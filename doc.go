@@ -1,18 +1,15 @@
-// Package workqueue is a deduplicating work queue with delays and rate limits. It has the API of
-// k8s.io/client-go/util/workqueue: a program that imports that package works with this one after changing the
-// import path (docs/migrating.md has the two exceptions). It queues the keys of things that have changed. A
-// worker looks the thing up when it gets the key, and so handles all changes up to then at once.
-//
-// Three names are enough to begin with:
+// Package workqueue is a deduplicating work queue with delays and rate limits, and has the API of
+// k8s.io/client-go/util/workqueue: a program changes the import path (docs/migrating.md has two exceptions).
+// It queues the keys of things that have changed. A worker looks the thing up when it gets the key, and so
+// handles all changes up to then at once. Three names are enough to begin with:
 //
 //   - [NewTypedRateLimitingQueue] makes a queue.
-//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget after
-//     a success or Fail after an error, and then Done.
+//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget after a
+//     success or Fail after an error, and then Done.
 //   - Run of package worker is that worker, with retry limits, panic recovery, timeouts and an orderly
 //     shutdown.
 //
-// Package priorityqueue has priorities and limits, prom and otel have metrics, and foreign makes an
-// [Extended] of any other queue. docs/README.md leads to the debug page and to queues that processes share.
+// docs/README.md leads to priorities, metrics, the debug page, and queues that processes share.
 //
 // A worker of your own is this loop, in one goroutine per worker:
 //
@@ -40,32 +37,16 @@
 //	                  │                 ▼
 //	                  └─────Done── processing and dirty
 //
-// So a key is queued at most once, however often it is added. At most one worker holds it, so workers need no
-// locks of their own for what it names. No Add is lost. Keys come in the order in which they became queued.
-//
-// # Three layers
-//
-//   - [Typed], made by [NewTyped], is the queue: Add, Get, Done.
-//   - A delaying queue, made by [NewTypedDelayingQueue], has AddAfter. A key waits once, until the earliest
-//     of its times. It can be added now as well, and then comes twice.
-//   - A rate-limiting queue, made by [NewTypedRateLimitingQueue], has AddRateLimited and Fail: a
-//     [TypedRateLimiter] says when. Most programs want this one.
-//
-// Each layer works on the one below through its interface, so a queue of your own can take the place of ours
-// in the configs.
+// So a key is queued at most once, at most one worker holds it, and no Add is lost. Keys come in the order in
+// which they became queued. With [TypedDelayingInterface] a key also waits for a time, and can be added now as
+// well: then it comes twice.
 //
 // # Failures
 //
 // Fail counts a failure, keeps the text of its error, and adds the key again after the limiter's delay. An
 // event that is added meanwhile brings the key at once. If that call fails before the delay has passed, it is
 // the same failure: it is not counted, and the key is retried when it would have been. MaxRetries, RetryFor
-// or Terminal of [Failure] give a key up until a new event. Forget ends the count. docs/backoff.md has more.
-//
-// # Shutdown
-//
-// ShutDown makes a queue ignore what is added, drop what waits, and hand out what is queued. Then each Get
-// reports the shutdown. ShutDownWithDrain also waits until no key is queued or held, and ShutDownContext does
-// so for a limited time. [Stats] counts what is dropped.
+// or Terminal of [Failure] give a key up until a new event. Forget ends the count. See docs/backoff.md.
 //
 // # Costs
 //
@@ -73,14 +54,10 @@
 // had as many keys before, except that the first key that waits starts a goroutine and a timer. A queue that
 // holds nothing has no goroutine and little memory, and is collected without shutdown, unless it has metrics.
 //
-// # Time
+// # Keys, clocks and other code of yours
 //
-// All times come from the configured clock, or from a testing/synctest bubble (docs/testing.md). A key is
-// never added before its time, even when the clock jumps.
-//
-// # Keys and other code of yours
-//
-// A key of an interface type that cannot be hashed makes a method panic, as a map does, and so does a key
-// that is not equal to itself (NaN). Neither harms the queue. A clock, a context or a metric must not call
-// [runtime.Goexit]. A panic in your code is not recovered; a caller that recovers it finds the lock free.
+// A key that cannot be hashed, or is not equal to itself (NaN), makes a method panic and leaves the queue
+// unharmed. All times come from the configured clock, or from a testing/synctest bubble. A clock, a context or
+// a metric must not call runtime.Goexit. A panic in your code is not recovered; a caller that recovers it
+// finds the lock free.
 package workqueue

@@ -10,13 +10,13 @@ import (
 	"github.com/keyedqueue/workqueue/operate"
 )
 
-// Inspector shows a queue to tools that do not know the type of its keys. Its functions are the queue's
-// methods, and panic on a key of another type.
+// Inspector has the methods of a queue for tools that do not know the type of its keys. They panic on a key
+// of another type.
 type Inspector struct {
 	// Queue is the queue itself, for comparison, and Below the one below that the program has given.
 	Queue, Below any
 
-	// These are those of [Extended].
+	// Methods of [Extended].
 
 	Stats        func() Stats
 	Snapshot     func(limit int) Snapshot[any]
@@ -28,8 +28,7 @@ type Inspector struct {
 	// Forget also makes the limiter forget. It is nil without a limiter.
 	Forget func(key any)
 
-	// These are those of [operate.Operable], and nil if the queue is not Operable. Without groups, theirs are
-	// nil as well.
+	// Methods of [operate.Operable], or nil. Without groups, theirs are nil as well.
 
 	AddWithPriority             func(key any, priority int, after time.Duration)
 	Remove                      func(key any) bool
@@ -49,8 +48,7 @@ type Inspector struct {
 // InspectorProvider is a [StatsProvider] that also looks at keys.
 type InspectorProvider interface {
 	StatsProvider
-	// InspectQueue is called once for each queue with a name, with its outermost layer. WatchQueue's rules hold
-	// for q, but Snapshot takes longer.
+	// InspectQueue is WatchQueue for the outermost layer of a queue.
 	InspectQueue(name string, q Inspector)
 }
 

@@ -34,8 +34,7 @@ func (j Jitter) String() string {
 }
 
 // BackoffConfig configures [NewTypedItemBackoffRateLimiter]. Its zero value has the numbers of client-go's
-// default. The delay after n earlier failures is computed in float64, cut to whole nanoseconds; random(a, b)
-// is uniform from a to b:
+// default. The delay after n earlier failures is this; random(a, b) is uniform from a to b:
 //
 //	ceiling(n) = min(Base · Factor^n, Max)
 //
@@ -49,7 +48,7 @@ type BackoffConfig[T comparable] struct {
 	// Max is the longest delay: 1000 s unless positive.
 	Max time.Duration
 
-	// ForKey, unless nil, returns Base and Max of a key: 0 means the config's. No lock is held.
+	// ForKey, unless nil, returns Base and Max of a key. Zero means the config's.
 	ForKey func(key T) (base, longest time.Duration)
 
 	// Factor is by how much delays grow with each failure. Zero and NaN mean 2, and less than 1 means 1.
@@ -57,14 +56,14 @@ type BackoffConfig[T comparable] struct {
 
 	Jitter Jitter
 
-	// ForgetAfter is how long after its last delay a key is forgotten without Forget. It should exceed the time
-	// in which a key fails again. Unless positive, it is twice Max, but at least 10 minutes; at most 36 years.
+	// ForgetAfter is how long after its last delay a key is forgotten without Forget. Unless positive, it is
+	// twice Max, but at least 10 minutes.
 	ForgetAfter time.Duration
 
 	// Bucket, unless nil, limits all keys together: a failure takes a token and waits for it, even beyond Max.
 	Bucket *rate.Limiter
 
-	// Clock should be the queue's; nil means the real clock. It is read under the limiter's lock.
+	// Clock should be the queue's. Nil means the real clock.
 	Clock clock.PassiveClock
 }
 
@@ -73,9 +72,7 @@ type BackoffConfig[T comparable] struct {
 // and NumRequeues stays. Inside a [TypedMaxOfRateLimiter] or a [TypedWithMaxWaitRateLimiter] the limiter
 // knows only its own delay: use Bucket and Max instead.
 //
-// Each call forgets up to 4,096 keys after their ForgetAfter (kubernetes/kubernetes#138743). A key takes its
-// own size and at most 58 bytes. Methods take logarithmic time, and allocate nothing once the table has its
-// size.
+// Calls forget keys after their ForgetAfter (kubernetes/kubernetes#138743). They take logarithmic time.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) TypedRateLimiter[T] {
 	r := &itemBackoffRateLimiter[T]{
 		forKey: config.ForKey,
@@ -151,7 +148,6 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	return delay
 }
 
-// Delay returns how long item waits after its n-th failure in a row, and counts nothing: see [DelayLimiter].
 func (r *itemBackoffRateLimiter[T]) Delay(item T, n int) time.Duration {
 	return r.delay(r.rangeOf(item), n)
 }

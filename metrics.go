@@ -31,8 +31,8 @@ type HistogramMetric interface {
 	Observe(float64)
 }
 
-// MetricsProvider makes each metric of a queue with a name once, or nil to leave it out. Metrics are called
-// under the queue's lock: they should be quick and must not call the queue.
+// MetricsProvider makes each metric of a queue with a name, or nil to leave it out. Metrics are called under
+// the queue's lock: they should be quick and must not call the queue.
 type MetricsProvider interface {
 	// NewDepthMetric makes Queued plus Again of [Stats].
 	NewDepthMetric(name string) GaugeMetric
@@ -42,8 +42,7 @@ type MetricsProvider interface {
 	NewLatencyMetric(name string) HistogramMetric
 	// NewWorkDurationMetric makes the seconds from Get to Done.
 	NewWorkDurationMetric(name string) HistogramMetric
-	// NewUnfinishedWorkSecondsMetric makes the sum of the seconds for which keys have been held, every 500 ms
-	// and, after shutdown, with every Done.
+	// NewUnfinishedWorkSecondsMetric makes the sum of the seconds for which keys have been held.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
 	// NewLongestRunningProcessorSecondsMetric makes the largest of them.
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
@@ -51,22 +50,21 @@ type MetricsProvider interface {
 	NewRetriesMetric(name string) CounterMetric
 }
 
-// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them, several times as fast
-// as pushing every change. Its queues make no metrics and have no goroutine.
+// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them: that is several times
+// as fast as pushing every change. Its queues make no metrics and have no goroutine.
 type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the upper bounds of the buckets, in seconds, ascending and not NaN: otherwise
 	// making a queue panics. Nil means powers of ten from 10 ns to 1,000 s.
 	HistogramBounds() []float64
-	// WatchQueue is called once for a queue with a name. stats may be called at any time, takes constant time
-	// and does not block. A key that moves between layers is never missing, but may be counted twice. (Only a
-	// delaying queue on an existing queue is watched on its own.) After shutdown, without keys, only
-	// UnmatchedDones still changes. Without shutdown a queue lives as long as stats.
+	// WatchQueue is called once for a queue with a name. stats takes constant time and does not block. A key that
+	// moves between layers is never missing, but may be counted twice. When the queue is shut down and empty,
+	// only UnmatchedDones still changes. Until shutdown it lives as long as stats.
 	WatchQueue(name string, stats func() Stats)
 }
 
-// SetProvider sets the provider of all later queues with a name and without a provider of their own. Only
-// the first call has an effect; nil is ignored.
+// SetProvider sets the provider of all later queues with a name and no provider. Only the first call has an
+// effect; nil is ignored.
 func SetProvider(metricsProvider MetricsProvider) {
 	if p := any(metricsProvider); p != nil {
 		observe.Global.CompareAndSwap(nil, &p)

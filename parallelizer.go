@@ -14,14 +14,13 @@ type options struct{ chunkSize int }
 // Options are options of [ParallelizeUntil].
 type Options func(*options)
 
-// WithChunkSize makes a worker take c pieces at a time. It pays if they take less than about a microsecond.
+// WithChunkSize makes a worker take c pieces at a time. It pays for pieces of less than a microsecond.
 func WithChunkSize(c int) func(*options) {
 	return func(o *options) { o.chunkSize = c }
 }
 
-// ParallelizeUntil calls doWorkPiece once for each piece from 0 to pieces-1, in up to workers goroutines (at
-// least one), and waits for these calls. When ctx, which may be nil, is done, no further call begins: check
-// ctx.Err(). A panic of doWorkPiece is not recovered.
+// ParallelizeUntil calls doWorkPiece for each piece from 0 to pieces-1, in up to workers goroutines, and waits
+// for these calls. When ctx, which may be nil, is done, no further call begins.
 func ParallelizeUntil(ctx context.Context, workers, pieces int, doWorkPiece DoWorkPieceFunc, opts ...Options) {
 	if pieces <= 0 {
 		return

@@ -13,25 +13,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TypedInterface is a queue of keys, as the package comment describes. All methods are safe for concurrent
-// use.
+// TypedInterface is a queue of keys. All methods are safe for concurrent use.
 type TypedInterface[T comparable] interface {
-	// Add says that item needs processing. It does nothing if item is queued already, and after shutdown. If a
-	// worker holds item, Done queues it.
+	// Add queues item, at its Done if a worker holds it. It does nothing for a queued item, and after shutdown.
 	Add(item T)
 	// Len returns the number of queued keys.
 	Len() int
-	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown,
-	// when nothing is queued, it returns shutdown = true, even while workers hold keys that Done will queue.
+	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown it
+	// returns shutdown = true when nothing is queued, even while workers hold keys that Done will queue.
 	Get() (item T, shutdown bool)
 	// Done ends the caller's work on an item from Get.
 	Done(item T)
 	// ShutDown makes the queue ignore adds, drop keys that wait for their time, and hand out what is queued. It
-	// ends a drain. ShutDown methods may be called repeatedly.
+	// ends a drain. Further calls of it and the other ShutDown methods do no harm.
 	ShutDown()
-	// ShutDownWithDrain is ShutDown that waits until no key is queued or held: forever if a worker never calls
-	// Done. But if keys are queued, and for 10 s of the queue's clock none is held or taken, a queue of this
-	// package logs how many are left, drops them and returns.
+	// ShutDownWithDrain is ShutDown that waits until no key is queued or held. If keys are queued, and for 10 s
+	// none is held or taken, a queue of this package logs how many are left, drops them and returns.
 	ShutDownWithDrain()
 	// ShuttingDown reports whether a ShutDown method was called.
 	ShuttingDown() bool
@@ -57,8 +54,8 @@ func NewTyped[T comparable]() *Typed[T] {
 	return NewTypedWithConfig(TypedQueueConfig[T]{})
 }
 
-// NewTypedWithConfig returns a queue configured by config. With metrics, unless by a [StatsProvider], it has
-// a goroutine until shutdown.
+// NewTypedWithConfig returns a queue configured by config. With metrics that are pushed, those of no
+// [StatsProvider], it has a goroutine until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }

@@ -31,8 +31,8 @@ type TypedRateLimitingQueueConfig[T comparable] struct {
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
 
-	// DelayingQueue is where keys go with the limiter's delay. Nil means one with the fields above. The
-	// priorities, leases and failure counts of another are hidden.
+	// DelayingQueue is where keys go with the limiter's delay. Nil means one with the fields above. Another's
+	// priorities, leases and failure counts are hidden.
 	DelayingQueue TypedDelayingInterface[T]
 }
 
@@ -81,7 +81,7 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 	q.AddAfter(item, q.rateLimiter.When(item))
 }
 
-// Fail counts a failure of key and adds it after its delay, in logarithmic time: see [ExtendedRateLimiting].
+// Fail calls the limiter without a lock.
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
 	r := q.failures.Fail(key, failures.Failure(f), failures.Call{}, q.rateLimiter)
 	below, ours := q.delaying.(*delayingType[T])
@@ -98,22 +98,18 @@ func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, 
 	return Retry(r), nil
 }
 
-// Failures returns what is known of the failures of key: see [ExtendedRateLimiting].
 func (q *rateLimitingType[T]) Failures(key T) Failures { return Failures(q.failures.Of(key)) }
 
-// FailingKeys returns the keys that have failed most often: see [ExtendedRateLimiting].
 func (q *rateLimitingType[T]) FailingKeys(limit int) []KeySnapshot[T] {
 	return failures.Show(q.failures, limit, q.SnapshotKey)
 }
 
-// Stats adds the number of failing keys to those of the queue below.
 func (q *rateLimitingType[T]) Stats() Stats {
 	st := q.Extended.Stats()
 	st.Failing = q.failures.Len()
 	return st
 }
 
-// Next adds the failures of the key to what the queue below knows.
 func (q *rateLimitingType[T]) Next(ctx context.Context) (HandOut[T], error) {
 	h, err := q.Extended.Next(ctx)
 	if err == nil {
@@ -157,7 +153,6 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// SnapshotKeys asks the limiter for the requeues of each key.
 func (q *rateLimitingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	return keytable.Map(q.Extended.SnapshotKeys(), q.withFailures)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Snapshot is what is in a queue at one moment, as copies.
+// Snapshot is what is in a queue at one moment.
 type Snapshot[T comparable] struct {
 	Stats Stats
 	// Processing leaves out keys on hold, and has the longest held first.
@@ -19,7 +19,7 @@ type Snapshot[T comparable] struct {
 	Waiting []KeySnapshot[T]
 	// Failing has keys of any state with counted failures, the most first.
 	Failing []KeySnapshot[T]
-	// FailingUnlisted reports that Failing lacks keys, because a limiter is no [RequeueLister].
+	// FailingUnlisted reports that a limiter is no [RequeueLister], so Failing may lack keys.
 	FailingUnlisted bool
 }
 
@@ -37,14 +37,13 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when a worker got the key, or it was queued or began to wait. Without metrics only waiting keys
-	// have it.
+	// Since is when the state began. Without metrics only waiting keys have it.
 	Since time.Time
-	// Due is when a waiting key comes due. Setting the wall clock shifts Since and Due.
+	// Due is when a waiting key comes due.
 	Due time.Time
 	// Again reports that Done queues a held key again. OnHold is known in memory alone.
 	Again, OnHold bool
-	// Requeues is the failures that Fail has counted, or the limiter if that is more.
+	// Requeues is what NumRequeues returns.
 	Requeues int
 	Failures Failures
 	Priority int
@@ -57,8 +56,8 @@ type KeySnapshot[T comparable] struct {
 // maxSnapshot is how many keys of a state Snapshot copies at most: no call may hold a lock for milliseconds.
 const maxSnapshot = 512
 
-// See [Extended]. The cost depends on limit alone. But without metrics Snapshot looks through all keys for
-// held ones, with a custom Queue for queued ones, and may miss the oldest.
+// See [Extended]. Without metrics Snapshot looks through all keys for held ones, with a custom Queue for
+// queued ones, and may miss the oldest.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := q.copyLists(limit)

@@ -10,7 +10,7 @@ type Stats struct {
 	Name string
 
 	Queued int
-	// Blocked is how many queued keys cannot be handed out, because of their group or a limit for all.
+	// Blocked is how many queued keys their group, or a limit for all, keeps from being handed out.
 	Blocked int
 	Paused  bool
 	// PausedUntil is when a pause ends, zero if it has no end.
@@ -19,8 +19,7 @@ type Stats struct {
 	Processing int
 	// OnHold is how many of those are on hold. Again is how many others were added meanwhile.
 	OnHold, Again int
-	// Waiting keys wait for their time, and may also be queued or held. If Queued, Processing and Waiting are
-	// zero, the queue had no key at some moment.
+	// Waiting keys wait for their time, and may also be queued or held.
 	Waiting int
 	// Failing keys have failures that Fail has counted.
 	Failing int
@@ -29,14 +28,13 @@ type Stats struct {
 	Adds uint64
 	// Retries counts AddAfter, AddRateLimited, and Fail unless it gives up, before shutdown.
 	Retries uint64
-	// Dropped counts keys that were waiting at shutdown, or that DropQueued or ShutDownWithDrain dropped; in a
-	// shared queue, adds that were not sent.
+	// Dropped counts keys that a shutdown, a drain or DropQueued has dropped; in a shared queue, adds that were
+	// not sent.
 	Dropped uint64
 	// UnmatchedDones counts calls of Done for a key that no worker held: bugs in the caller.
 	UnmatchedDones uint64
 
-	// OldestQueued is for how long a key has been queued. It is zero with a custom Queue and, like the other
-	// times, without metrics.
+	// OldestQueued is for how long a key has been queued. Like the other times it needs metrics.
 	OldestQueued time.Duration
 	ShuttingDown bool
 	// LongestRunning is the longest time of a held key, UnfinishedWork the sum for all, without keys on hold.
@@ -76,7 +74,7 @@ func (h *Histogram) Count() uint64 {
 	return n
 }
 
-// Plus returns the sum of h and other, or h if their bounds differ. Either may be nil.
+// Plus returns the sum of h and other, or h if their bounds differ. Both may be nil.
 func (h *Histogram) Plus(other *Histogram) *Histogram {
 	if h == nil {
 		return other
