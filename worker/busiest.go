@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/sketch"
+	"github.com/keyedqueue/workqueue/worker/internal/sketch"
 )
 
 // BusyKey is a key that is called often: see Busiest of [Snapshot].

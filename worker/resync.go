@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/rounds"
+	"github.com/keyedqueue/workqueue/worker/internal/rounds"
 )
 
 // With Options.List a pool brings all keys by itself. One goroutine lists. Another one adds the keys of the

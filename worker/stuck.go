@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
-	"github.com/keyedqueue/workqueue/internal/stacks"
+	"github.com/keyedqueue/workqueue/worker/internal/stacks"
 )
 
 // watchForStuck starts a goroutine that reports stuck handlers until end is called.

@@ -13,12 +13,12 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
-	"github.com/keyedqueue/workqueue/internal/lastkeys"
 	"github.com/keyedqueue/workqueue/internal/observe"
-	"github.com/keyedqueue/workqueue/internal/sketch"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/stablehash"
+	"github.com/keyedqueue/workqueue/worker/internal/lastkeys"
+	"github.com/keyedqueue/workqueue/worker/internal/sketch"
 )
 
 // Tracker keeps account of the calls of a handler. A [Pool] has one. [NewTracker] is for programs and

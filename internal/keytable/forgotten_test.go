@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/lastkeys"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
@@ -407,20 +406,5 @@ func TestMemoryThatAPriorityQueueForgets(t *testing.T) {
 		Name: "test", MetricsProvider: provider,
 		Group: func(key string) string { return key }, Limit: func(string) int { return 1 },
 	}), more)
-	w.wasFull(t)
-}
-
-func TestMemoryThatTheLastKeysForget(t *testing.T) {
-	w := &meter{most: map[string]int{}}
-	l := &lastkeys.List[string, int]{Max: burst}
-	keys := testkit.Keys(3 * burst)
-	for _, key := range keys {
-		l.Add(key, 1)
-	}
-	w.full(l)
-	for _, key := range keys {
-		l.Remove(key)
-	}
-	w.empty(t, l, "Remove")
 	w.wasFull(t)
 }

@@ -12,9 +12,6 @@ import (
 // Buckets divide durations into classes by their upper bounds. They do not change. Histograms share them.
 type Buckets struct {
 	seconds []float64
-	// bounds are the same in nanoseconds, rounded down. A Duration is at most one of them if and only if it is
-	// at most so many seconds.
-	bounds []time.Duration
 	// start[n] is the first bucket to which a duration of n bits can belong.
 	start [64]uint32
 }
@@ -54,36 +51,12 @@ func SharedBuckets(seconds []float64) (*Buckets, error) {
 
 // NewBuckets returns the buckets with those upper bounds in seconds, which must ascend.
 func NewBuckets(seconds []float64) *Buckets {
-	b := &Buckets{seconds: slices.Clone(seconds), bounds: make([]time.Duration, len(seconds))}
-	for i, s := range seconds {
-		b.bounds[i] = nanoseconds(s)
-	}
+	b := &Buckets{seconds: slices.Clone(seconds)}
 	for n := range b.start {
-		shortest := time.Duration(uint64(1) << n >> 1)
-		i, _ := slices.BinarySearch(b.bounds, shortest)
+		i, _ := slices.BinarySearch(b.seconds, time.Duration(uint64(1)<<n>>1).Seconds())
 		b.start[n] = uint32(i)
 	}
 	return b
-}
-
-// nanoseconds returns the greatest Duration that is not longer than so many seconds.
-func nanoseconds(seconds float64) time.Duration {
-	n := seconds * float64(time.Second)
-	switch {
-	case n >= math.MaxInt64:
-		return math.MaxInt64
-	case n < math.MinInt64:
-		return math.MinInt64
-	}
-	d := time.Duration(n)
-	// The product was rounded. What counts is how d compares as the number of seconds that it is.
-	for (d + 1).Seconds() <= seconds {
-		d++
-	}
-	for d.Seconds() > seconds {
-		d--
-	}
-	return d
 }
 
 // Histogram counts durations by [Buckets]. It takes memory only when it has counted one.
@@ -100,13 +73,13 @@ func NewHistogram(buckets *Buckets) Histogram { return Histogram{buckets: bucket
 // Observe counts d. It takes constant time, and allocates when it counts the first duration.
 func (h *Histogram) Observe(d time.Duration) {
 	if h.counts == nil {
-		h.counts = make([]uint64, len(h.buckets.bounds)+1)
+		h.counts = make([]uint64, len(h.buckets.seconds)+1)
 	}
 	i := 0
 	if d > 0 {
 		i = int(h.buckets.start[bits.Len64(uint64(d))&63])
 	}
-	for i < len(h.buckets.bounds) && d > h.buckets.bounds[i] {
+	for seconds := d.Seconds(); i < len(h.buckets.seconds) && seconds > h.buckets.seconds[i]; {
 		i++
 	}
 	h.counts[i]++
@@ -124,7 +97,7 @@ type Times struct {
 func (h *Histogram) Read() *Times {
 	counts := slices.Clone(h.counts)
 	if counts == nil {
-		counts = make([]uint64, len(h.buckets.bounds)+1)
+		counts = make([]uint64, len(h.buckets.seconds)+1)
 	}
 	return &Times{h.buckets.seconds, counts, h.sum / float64(time.Second)}
 }

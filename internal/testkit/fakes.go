@@ -110,16 +110,6 @@ func (r *Recorder) Want(t TB, when string, want Values) {
 	}
 }
 
-// PanicOnce makes the next change of metric panic.
-func (r *Recorder) PanicOnce(metric string) {
-	r.On = func(called string) {
-		if called == metric {
-			r.On = nil
-			panic("metric " + metric)
-		}
-	}
-}
-
 // metric is a metric of every kind.
 type metric interface {
 	workqueue.GaugeMetric

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue/internal/rounds"
+	"github.com/keyedqueue/workqueue/worker/internal/rounds"
 )
 
 func TestRounds(t *testing.T) {

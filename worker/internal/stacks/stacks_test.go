@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyedqueue/workqueue/internal/stacks"
+	"github.com/keyedqueue/workqueue/worker/internal/stacks"
 )
 
 func waitHere(number chan<- string, end <-chan struct{}) {

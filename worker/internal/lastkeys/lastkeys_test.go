@@ -5,7 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/keyedqueue/workqueue/internal/lastkeys"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/worker/internal/lastkeys"
 )
 
 // TestAgainstSlice compares random calls with the obvious slow list.
@@ -36,4 +37,24 @@ func TestAgainstSlice(t *testing.T) {
 			t.Fatalf("step %d: %v, want %v", step, slices.Collect(l.Newest()), model)
 		}
 	}
+}
+
+// Nothing is left of many keys: neither of the table nor of the links beside it.
+func TestMemory(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector takes memory of its own")
+	}
+	const keys = 200_000
+	l := &lastkeys.List[int, int]{Max: keys}
+	before := testkit.Heap()
+	for key := range keys {
+		l.Add(key, key)
+	}
+	for key := range keys {
+		l.Remove(key)
+	}
+	if kept := testkit.Heap() - before; kept > 512<<10 {
+		t.Errorf("%d KiB kept", kept>>10)
+	}
+	l.Add(1, 1)
 }
