@@ -13,9 +13,7 @@ import (
 
 // Loop is the goroutine of a queue that makes keys ready when they are due. It runs only while a key waits.
 // The queue has the keys and their lock. When it lets a key wait it calls TendLocked under the lock and, if
-// that returns true, Wake after unlocking.
-//
-// A Loop's times are durations since it first read its clock. They saturate at half of the range.
+// that returns true, Wake after unlocking. Times are durations since the Loop first read its clock.
 type Loop struct {
 	clock   clock.Clock
 	epoch   atomic.Pointer[time.Time] // nil until the clock was first read
@@ -25,10 +23,8 @@ type Loop struct {
 
 	// The queue's lock guards what follows.
 
-	// running reports whether the goroutine runs. It does whenever a key waits that will come due.
-	running bool
-	// until is when the goroutine looks at the keys again if it is not woken.
-	until time.Duration
+	running bool          // the goroutine runs: it does whenever a key waits that will come due
+	until   time.Duration // when it looks at the keys again if it is not woken
 }
 
 const (
@@ -136,14 +132,12 @@ func (t Timer) Sleep(until time.Duration) {
 	}
 }
 
-// maxStarts is how often set starts the timer at most.
 const maxStarts = 10
 
 // set makes the timer fire at that time, and returns false if it is past.
 //
-// A fake clock may be stepped after it was read and before the timer starts, which then fires too late by
-// that step. So set reads the clock again, and starts the timer again if the time has changed. The number of
-// starts is bounded, because some clocks always move. The real clock cannot be stepped.
+// A fake clock may be stepped after it was read and before the timer starts, which then fires too late. So set
+// starts the timer again if the time has changed, up to maxStarts times, because some clocks always move.
 func (t Timer) set(until time.Duration) bool {
 	_, isReal := t.loop.clock.(clock.RealClock)
 	left := until - t.loop.Now()

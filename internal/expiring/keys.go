@@ -13,11 +13,8 @@ import (
 )
 
 // Keys has a value for each key, and each key has its own time to live. There is no goroutine: calls for
-// other keys give back the memory of keys that have expired. It is made by [New].
-//
-// Invariants, which checkExpiring asserts in the tests of the limiters:
-//   - The slots of Table are those in Order.
-//   - Now is not above Horizon, and what a key has left to live is below it, or the key lives forever.
+// other keys drop keys that have expired. The slots of Table are those in Order. Now is not above Horizon, and
+// what a key has left to live is below it, or the key lives forever.
 type Keys[T comparable, V any] struct {
 	clock clock.PassiveClock
 
@@ -26,8 +23,8 @@ type Keys[T comparable, V any] struct {
 	// Table has the keys, and Order when each expires, on the scale of Now.
 	Table keytable.Table[T, V]
 	Order slotheap.Heap
-	// readAt is the clock's last reading, zero before the first. Now is by how much the readings have advanced,
-	// at most Horizon. It does not go back with the clock, and continues from where it was.
+	// readAt is the clock's last reading. Now is by how much the readings have advanced: it does not go back with
+	// the clock.
 	readAt  time.Time
 	wasRead bool
 	Now     time.Duration
@@ -39,8 +36,7 @@ const (
 	// Forever is a life without end.
 	Forever = time.Duration(math.MaxInt64)
 
-	// maxDropped is how many expired keys a call drops: so many that a burst is given back within a few
-	// hundred calls, and so few that they take a millisecond at most.
+	// maxDropped is how many expired keys a call drops: it takes a millisecond at most.
 	maxDropped = 1 << 12
 )
 
@@ -75,7 +71,7 @@ func (k *Keys[T, V]) TickLocked() {
 	}
 }
 
-// Tick is TickLocked, unless there are no keys. A program without failures should not even read the clock.
+// Tick is TickLocked, unless there are no keys: a program without failures does not even read the clock.
 func (k *Keys[T, V]) Tick() {
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
@@ -103,9 +99,8 @@ func (k *Keys[T, V]) ExpiresLocked(s keytable.Slot) time.Duration {
 	return time.Duration(k.Order.At(s).Rank)
 }
 
-// FindOrInsertLocked returns the slot of key, whose hash is h, what is known of it, and when it expires,
-// which is Now if it is new or has expired: then the value is zero. The pointer is valid until the next call,
-// which must be SetLifeLocked.
+// FindOrInsertLocked returns the slot of key, its value, and when it expires. That is Now if it is new or has
+// expired: then the value is zero. The next call must be SetLifeLocked.
 func (k *Keys[T, V]) FindOrInsertLocked(h keytable.Hash, key T) (keytable.Slot, *V, time.Duration) {
 	s, e, inserted := k.Table.FindOrInsert(h, key)
 	expires := k.Now
@@ -119,7 +114,7 @@ func (k *Keys[T, V]) FindOrInsertLocked(h keytable.Hash, key T) (keytable.Slot, 
 	return s, &e.Value, expires
 }
 
-// SetLifeLocked gives the key at s a life of that length from now on.
+// SetLifeLocked gives the key at s a life of that length.
 func (k *Keys[T, V]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 	e := slotheap.Entry{Rank: int64(Forever), Slot: s}
 	if length < Horizon {
@@ -131,8 +126,7 @@ func (k *Keys[T, V]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 // Forget drops key.
 func (k *Keys[T, V]) Forget(key T) { k.Find(key, k.DropLocked) }
 
-// Find calls locked with the slot of key, if it is there. Like Tick it reads no clock if there are no keys:
-// workers call Forget for every key, and most programs have no failures.
+// Find calls locked with the slot of key, if it is there. It ticks as Tick does.
 func (k *Keys[T, V]) Find(key T, locked func(keytable.Slot)) {
 	h := keytable.HashOf(key)
 	k.Mu.Lock()

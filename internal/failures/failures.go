@@ -8,7 +8,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -42,8 +41,7 @@ type (
 	}
 )
 
-// endsRetries reports whether f gives the key up, as its n-th failure in a row, the first so
-// long ago.
+// endsRetries reports whether f, the n-th failure in a row, gives the key up. The first was so long ago.
 func (f Failure) endsRetries(n int, ago time.Duration) bool {
 	return f.Terminal || f.MaxRetries != 0 && n > f.MaxRetries || f.RetryFor > 0 && ago > f.RetryFor
 }
@@ -64,11 +62,9 @@ func textOf(err error) string {
 	return text
 }
 
-// Counts has the failures, and the end of the last delay, of each key that fails. A key whose user never
-// calls Forget is dropped an hour after its delay has ended, unless it is in the queue then. While no key
-// fails, Of and Forget cost one atomic load.
-//
-// No foreign code but the clock runs under its lock. It is made by [New].
+// Counts has the failures of each key that fails. A key is dropped by Forget, or an hour after its delay has
+// ended, unless it is in the queue then. While no key fails, Of and Forget cost one atomic load. No foreign
+// code but the clock runs under its lock.
 type Counts[T comparable] struct {
 	// some reports whether keys has any. It is written under the lock of keys and read without.
 	some    atomic.Bool
@@ -122,8 +118,7 @@ type Call struct {
 	Delay func(asked time.Duration) time.Duration
 }
 
-// Fail applies the rule to a failure of key, which a worker holds. It asks the limiter, without a lock,
-// only about a new failure that is retried.
+// Fail counts a failure of key. It asks the limiter, without a lock, only about a new one that is retried.
 func (c *Counts[T]) Fail(key T, f Failure, call Call, limiter Limiter[T]) Retry {
 	c.sweep()
 	err, h := textOf(f.Err), keytable.HashOf(key)
@@ -243,40 +238,13 @@ func (c *Counts[T]) Len() int {
 	return c.keys.Table.Len()
 }
 
-// Most returns up to limit of the keys that fail: those that have failed most often first and, of these, the
-// ones that have failed for longest.
-func (c *Counts[T]) Most(limit int) (keys []T) {
-	if limit <= 0 || !c.some.Load() {
+// Show returns what show returns for up to limit of the keys that fail, those that have failed most first.
+func Show[T comparable, S any](c *Counts[T], limit int, show func(T) (s S, inQueue bool)) (all []S) {
+	if !c.some.Load() {
 		return nil
 	}
-	type failing struct {
-		key   T
-		n     int
-		since time.Duration
-	}
-	byCount := func(a, b failing) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.since, b.since)) }
-	add := func(all []failing, s keytable.Slot) []failing {
-		e := c.keys.Table.At(s)
-		return append(all, failing{e.Key, e.Value.n, e.Value.since})
-	}
-	var most []failing
-	for f := range keytable.InSteps(&c.keys.Table, c.keys.Mu.Lock, c.keys.Mu.Unlock, add) {
-		if most = append(most, f); len(most)/2 > limit { // Memory for twice as many is enough.
-			slices.SortFunc(most, byCount)
-			most = most[:limit]
-		}
-	}
-	slices.SortFunc(most, byCount)
-	for _, f := range most[:min(limit, len(most))] {
-		keys = append(keys, f.key)
-	}
-	return keys
-}
-
-// Show returns what show returns for each key of c.Most(limit) that still fails then.
-func Show[T comparable, S any](c *Counts[T], limit int, show func(T) (s S, inQueue bool)) (all []S) {
-	for _, key := range c.Most(limit) {
-		if s, _ := show(key); c.Of(key).Count > 0 {
+	for _, failing := range Most(limit, c.All()) {
+		if s, _ := show(failing.Key); c.Of(failing.Key).Count > 0 { // It still fails.
 			all = append(all, s)
 		}
 	}
@@ -293,8 +261,8 @@ func (c *Counts[T]) All() iter.Seq2[T, int] {
 // Limiter says how long a key that has failed waits.
 type Limiter[T comparable] interface{ When(key T) time.Duration }
 
-// Ask asks the limiter how long a key waits after its n-th failure in a row. Those of package workqueue
-// answer without counting. Any other counts by itself, and is asked once for each new failure.
+// Ask asks the limiter how long a key waits after its n-th failure in a row. One without Delay counts by
+// itself, and is asked once for each new failure.
 func Ask[T comparable](limiter Limiter[T], key T, n int) time.Duration {
 	if l, ok := limiter.(interface {
 		Delay(key T, n int) time.Duration
@@ -310,8 +278,7 @@ type Failing[T comparable] struct {
 	N   int
 }
 
-// List yields the keys of t for whose slots count is not zero, with that number. It copies a few hundred
-// under one lock and holds none while it yields them.
+// List yields the keys of t for whose slots count is not zero, with that number, and without a lock.
 func List[T comparable, V any](t *keytable.Table[T, V], lock, unlock func(), count func(keytable.Slot) int) iter.Seq2[T, int] {
 	add := func(counts []Failing[T], s keytable.Slot) []Failing[T] {
 		if n := count(s); n > 0 {
@@ -328,23 +295,29 @@ func List[T comparable, V any](t *keytable.Table[T, V], lock, unlock func(), cou
 	}
 }
 
-// Most returns up to limit of the keys of all lists, those that have failed most first. A key that
-// stands in several is listed once, with the larger number.
+// Most returns up to limit of the keys of all lists, those that have failed most first. A key that stands in
+// several is listed once, with the largest number.
 func Most[T comparable](limit int, lists ...iter.Seq2[T, int]) (most []Failing[T]) {
+	if limit <= 0 {
+		return nil
+	}
+	cut := func() {
+		slices.SortStableFunc(most, func(a, b Failing[T]) int { return cmp.Compare(b.N, a.N) })
+		listed := make(map[T]bool, len(most))
+		most = slices.DeleteFunc(most, func(f Failing[T]) bool {
+			again := listed[f.Key]
+			listed[f.Key] = true
+			return again
+		})
+		most = most[:min(limit, len(most))]
+	}
 	for _, list := range lists {
 		for key, n := range list {
-			place := sort.Search(len(most), func(i int) bool { return most[i].N < n })
-			if place == limit {
-				continue
+			if most = append(most, Failing[T]{key, n}); len(most)/2 > limit { // Memory for twice as many is enough.
+				cut()
 			}
-			if i := slices.IndexFunc(most, func(m Failing[T]) bool { return m.Key == key }); i >= place {
-				most = slices.Delete(most, i, i+1)
-			} else if i >= 0 {
-				continue
-			}
-			most = slices.Insert(most, place, Failing[T]{key, n})
-			most = most[:min(len(most), limit)]
 		}
 	}
+	cut()
 	return most
 }

@@ -15,18 +15,14 @@ import (
 // can forget those that wait for what it has changed, and an unlock after no change costs a comparison.
 // TestOnlyUnlockSends fails for a queue that calls UnlockAndSend anywhere else.
 //
-// A burst of adds wakes one getter. That getter wakes the next one when it unlocks, if there is still
-// something to do. So one producer does not wake 64 workers for 64 keys that three of them could handle, and
-// a getter that gives up takes no wake-up with it.
+// A burst of adds wakes one getter, which wakes the next one when it unlocks if there is still something to
+// do. So one producer does not wake 64 workers for 64 keys that three of them could handle, and a getter that
+// gives up takes no wake-up with it.
 type Gate struct {
-	mu sync.Mutex
-
-	// mu guards what follows.
-
+	mu       sync.Mutex    // guards what follows
 	wakeUps  chan struct{} // nil until a getter sleeps
 	sleeping int
-	// pending is the number of wake-ups that are on their way: sent, or about to be sent, and not yet
-	// noted by a getter that has locked the gate again.
+	// pending wake-ups are sent, or about to be sent, and not yet noted by a getter that has locked the gate.
 	pending int
 	wake    bool   // UnlockAndSend must send one.
 	drain   *Drain // nil if nothing waits for the end
@@ -37,8 +33,7 @@ const maxPending = 2
 
 func (g *Gate) Lock() { g.mu.Lock() }
 
-// UnlockAndSend unlocks the gate and sends the wake-up that Wake has asked for. Only a queue's unlock calls
-// it.
+// UnlockAndSend unlocks the gate and sends the wake-up that Wake has asked for.
 func (g *Gate) UnlockAndSend() {
 	if g.wake {
 		g.unlockAndWake()
@@ -47,8 +42,8 @@ func (g *Gate) UnlockAndSend() {
 	g.mu.Unlock()
 }
 
-// unlockAndWake sends a wake-up after unlocking, so that the woken getter does not run into the lock. This
-// cannot block, because there is room for all that are pending.
+// unlockAndWake sends after unlocking, so that the woken getter does not run into the lock. There is room for
+// all that are pending.
 func (g *Gate) unlockAndWake() {
 	g.wake = false
 	wakeUps := g.wakeUps
@@ -63,8 +58,8 @@ func (g *Gate) Watched() bool { return g.sleeping > 0 || g.drain != nil }
 func (g *Gate) Wake() { g.wakeUpTo(1) }
 
 // WakeAnother is Wake that wakes a second getter if one is being woken already. It is for goroutines that are
-// about to block: the second getter takes over their processor at once, where the first one may have to wait
-// for that of the goroutine that woke it, up to 10 ms if that is busy.
+// about to block: the second getter takes over their processor at once. The first one may wait for the
+// processor of the goroutine that woke it, up to 10 ms if that is busy.
 func (g *Gate) WakeAnother() { g.wakeUpTo(maxPending) }
 
 func (g *Gate) wakeUpTo(pending int) {

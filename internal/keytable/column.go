@@ -3,13 +3,12 @@ package keytable
 import "github.com/keyedqueue/workqueue/internal/stash"
 
 // Column is one more value for each slot of a table, apart from the table so that it takes no memory where it
-// is not used. It does not notice when a key is deleted: the next key at that slot finds what the last one
-// left or, after Release, what one at another slot left or the zero V. V must not have pointers: they would
-// keep alive what they lead to. The zero Column is ready to use.
+// is not used. It does not notice when a key is deleted: the next key at that slot finds what an earlier one
+// has left, or the zero V. V must not have pointers: they would keep alive what they lead to. The zero Column
+// is ready to use.
 type Column[V any] struct {
 	slabs [][]V
-	// spare has the slabs that were given back.
-	spare stash.Stash[V]
+	spare stash.Stash[V] // slabs that were given back
 }
 
 // At returns the value at s. The pointer is valid until the next At of another slot, or Release.
@@ -41,8 +40,8 @@ func (c *Column[V]) provide(s Slot) *V {
 	return &c.slabs[n][place]
 }
 
-// Release gives back the memory that s shares with its neighbours. It is for slots whose memory the table
-// has given back too, so that one late key does not keep the column of a whole burst.
+// Release gives back the memory that s shares with its neighbours. It is for slots whose memory the table has
+// given back too.
 func (c *Column[V]) Release(s Slot) {
 	n := int(s / slabLen)
 	if n >= len(c.slabs) || c.slabs[n] == nil {
@@ -57,7 +56,6 @@ func (c *Column[V]) Release(s Slot) {
 	c.slabs = shortened(c.slabs, n)
 }
 
-// Trim gives back the memory behind s of a column that has values up to there, as in an array. Each call may
-// give back one slab, so it is for an array that ends at one slot after the other. It keeps a slab until the
-// one before is half empty: values that come and go at the edge do not allocate.
+// Trim gives back memory behind s of a column that has values up to there, as an array that becomes shorter by
+// one. It keeps a slab until the one before is half empty: values that come and go at the edge do not allocate.
 func (c *Column[V]) Trim(s Slot) { c.Release(s + slabLen + slabLen/2) }

@@ -7,8 +7,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a
-// note, so that other keys cost nothing. C is what the queue keeps of causes. The zero Notes is ready to use.
+// Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a note,
+// so that other keys cost nothing. The zero Notes is ready to use.
 type Notes[C any] struct {
 	bySlot map[keytable.Slot]*note[C]
 	most   int // how many there have been since the map was made
@@ -118,7 +118,7 @@ func (n *Notes[C]) tidy(s keytable.Slot) bool {
 // Remove removes the note of the key at s, if there is one. Another key must not have the slot yet.
 func (n *Notes[C]) Remove(s keytable.Slot) {
 	delete(n.bySlot, s)
-	// A map does not shrink. To copy what is left takes a millisecond or two after a burst of a million.
+	// A map does not shrink, so it is copied.
 	switch left := len(n.bySlot); {
 	case left == 0:
 		n.bySlot, n.most = nil, 0
