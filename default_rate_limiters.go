@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TypedRateLimiter decides how long a key waits before it is retried. It is safe for concurrent use. Most keep
-// a key until Forget.
+// TypedRateLimiter decides how long a key waits before it is retried. It is safe for concurrent use. Most
+// keep a key until Forget.
 type TypedRateLimiter[T comparable] interface {
 	// When counts a failure of item, and returns how long it must wait.
 	When(item T) time.Duration
@@ -34,8 +34,8 @@ type DelayLimiter[T comparable] interface {
 
 // RequeueLister is a [TypedRateLimiter] that lists failing keys for Snapshot.
 type RequeueLister[T comparable] interface {
-	// Requeued yields keys and their failures in any order, perhaps twice. complete is false if it asks a limiter
-	// that does not list.
+	// Requeued yields keys and their failures in any order, perhaps twice. complete is false if it asks a
+	// limiter that does not list.
 	Requeued() (keys iter.Seq2[T, int], complete bool)
 }
 
@@ -294,8 +294,8 @@ func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, count), true
 }
 
-// NewTypedBucketRateLimiter returns a limiter that limits all keys together by one token bucket, on the
-// clock c, or the real one if that is nil. A nil limiter never delays. A key that waits for its token takes no
+// NewTypedBucketRateLimiter returns a limiter that limits all keys together by one token bucket, on the clock
+// c, or the real one if that is nil. A nil limiter never delays. A key that waits for its token takes no
 // other (argoproj/argo-cd#17257). Forget gives no token back.
 func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
 	if limiter == nil {

@@ -4,8 +4,8 @@
 // handles all changes up to then at once. Three names are enough to begin with:
 //
 //   - [NewTypedRateLimitingQueue] makes a queue.
-//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget after a
-//     success or Fail after an error, and then Done.
+//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget after
+//     a success or Fail after an error, and then Done.
 //   - Run of package worker is that worker, with retry limits, panic recovery, timeouts and an orderly
 //     shutdown.
 //
@@ -38,8 +38,8 @@
 //	                  └─────Done── processing and dirty
 //
 // So a key is queued at most once, at most one worker holds it, and no Add is lost. Keys come in the order in
-// which they became queued. With [TypedDelayingInterface] a key also waits for a time, and can be added now as
-// well: then it comes twice.
+// which they became queued. With [TypedDelayingInterface] a key also waits for a time, and can be added now
+// as well: then it comes twice.
 //
 // # Failures
 //
@@ -57,7 +57,7 @@
 // # Keys, clocks and other code of yours
 //
 // A key that cannot be hashed, or is not equal to itself (NaN), makes a method panic and leaves the queue
-// unharmed. All times come from the configured clock, or from a testing/synctest bubble. A clock, a context or
-// a metric must not call runtime.Goexit. A panic in your code is not recovered; a caller that recovers it
+// unharmed. All times come from the configured clock, or from a testing/synctest bubble. A clock, a context
+// or a metric must not call runtime.Goexit. A panic in your code is not recovered; a caller that recovers it
 // finds the lock free.
 package workqueue

@@ -57,9 +57,9 @@ type StatsProvider interface {
 	// HistogramBounds returns the upper bounds of the buckets, in seconds, ascending and not NaN: otherwise
 	// making a queue panics. Nil means powers of ten from 10 ns to 1,000 s.
 	HistogramBounds() []float64
-	// WatchQueue is called once for a queue with a name. stats takes constant time and does not block. A key that
-	// moves between layers is never missing, but may be counted twice. When the queue is shut down and empty,
-	// only UnmatchedDones still changes. Until shutdown it lives as long as stats.
+	// WatchQueue is called once for a queue with a name. stats takes constant time and does not block. A key
+	// that moves between layers is never missing, but may be counted twice. When the queue is shut down and
+	// empty, only UnmatchedDones still changes. Until shutdown it lives as long as stats.
 	WatchQueue(name string, stats func() Stats)
 }
 

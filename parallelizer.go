@@ -19,8 +19,8 @@ func WithChunkSize(c int) func(*options) {
 	return func(o *options) { o.chunkSize = c }
 }
 
-// ParallelizeUntil calls doWorkPiece for each piece from 0 to pieces-1, in up to workers goroutines, and waits
-// for these calls. When ctx, which may be nil, is done, no further call begins.
+// ParallelizeUntil calls doWorkPiece for each piece from 0 to pieces-1, in up to workers goroutines, and
+// waits for these calls. When ctx, which may be nil, is done, no further call begins.
 func ParallelizeUntil(ctx context.Context, workers, pieces int, doWorkPiece DoWorkPieceFunc, opts ...Options) {
 	if pieces <= 0 {
 		return

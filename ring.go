@@ -113,8 +113,8 @@ func (r *ring[E]) all() iter.Seq[E] {
 	}
 }
 
-// Queue holds the queued keys and decides their order. Its methods are called under the queue's lock, and must
-// not call the queue.
+// Queue holds the queued keys and decides their order. Its methods are called under the queue's lock, and
+// must not call the queue.
 type Queue[T comparable] interface {
 	// Touch is called when a queued key is added.
 	Touch(item T)

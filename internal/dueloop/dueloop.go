@@ -136,8 +136,8 @@ const maxStarts = 10
 
 // set makes the timer fire at that time, and returns false if it is past.
 //
-// A fake clock may be stepped after it was read and before the timer starts, which then fires too late. So set
-// starts the timer again if the time has changed, up to maxStarts times, because some clocks always move.
+// A fake clock may be stepped after it was read and before the timer starts, which then fires too late. So
+// set starts the timer again if the time has changed, up to maxStarts times, because some clocks always move.
 func (t Timer) set(until time.Duration) bool {
 	_, isReal := t.loop.clock.(clock.RealClock)
 	left := until - t.loop.Now()

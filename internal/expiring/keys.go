@@ -13,8 +13,8 @@ import (
 )
 
 // Keys has a value for each key, and each key has its own time to live. There is no goroutine: calls for
-// other keys drop keys that have expired. The slots of Table are those in Order. Now is not above Horizon, and
-// what a key has left to live is below it, or the key lives forever.
+// other keys drop keys that have expired. The slots of Table are those in Order. Now is not above Horizon,
+// and what a key has left to live is below it, or the key lives forever.
 type Keys[T comparable, V any] struct {
 	clock clock.PassiveClock
 
@@ -23,8 +23,8 @@ type Keys[T comparable, V any] struct {
 	// Table has the keys, and Order when each expires, on the scale of Now.
 	Table keytable.Table[T, V]
 	Order slotheap.Heap
-	// readAt is the clock's last reading. Now is by how much the readings have advanced: it does not go back with
-	// the clock.
+	// readAt is the clock's last reading. Now is by how much the readings have advanced: it does not go back
+	// with the clock.
 	readAt  time.Time
 	wasRead bool
 	Now     time.Duration

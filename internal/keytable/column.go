@@ -56,6 +56,7 @@ func (c *Column[V]) Release(s Slot) {
 	c.slabs = shortened(c.slabs, n)
 }
 
-// Trim gives back memory behind s of a column that has values up to there, as an array that becomes shorter by
-// one. It keeps a slab until the one before is half empty: values that come and go at the edge do not allocate.
+// Trim gives back memory behind s of a column that has values up to there, as an array that becomes shorter
+// by one. It keeps a slab until the one before is half empty: values that come and go at the edge do not
+// allocate.
 func (c *Column[V]) Trim(s Slot) { c.Release(s + slabLen + slabLen/2) }

@@ -7,8 +7,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a note,
-// so that other keys cost nothing. The zero Notes is ready to use.
+// Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a
+// note, so that other keys cost nothing. The zero Notes is ready to use.
 type Notes[C any] struct {
 	bySlot map[keytable.Slot]*note[C]
 	most   int // how many there have been since the map was made
