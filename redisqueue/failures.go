@@ -61,7 +61,7 @@ func (q *Queue[T]) limiter() workqueue.TypedRateLimiter[T] {
 // Fail waits for the server's answer until ctx ends, but for no longer than a second. Then it returns an
 // error, and what this replica expects: the count of the hand-out and this failure, and no Delay. The failure
 // is counted and item added, or given up, when the server is back, unless the lease has ended there. After
-// shutdown Fail works as long as the worker holds item: other replicas go on with it.
+// shutdown Fail works as long as the worker holds item, which another replica then gets.
 //
 // If the lease of item is lost, Fail changes nothing and returns [leasing.ErrLost].
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {

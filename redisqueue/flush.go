@@ -127,7 +127,7 @@ func (q *Queue[T]) wait(ctx context.Context, result <-chan error) error {
 type confirmations struct {
 	waiting  []*confirmation
 	executed opSeq // all operations up to here were executed
-	// replicating have been executed and wait for the server's replicas. Batches go on meanwhile: only
+	// replicating have been executed and wait for the server's replicas. Batches are sent meanwhile: only
 	// confirmations wait.
 	replicating []*confirmation
 	replicator  bool    // the goroutine that runs replicate exists
