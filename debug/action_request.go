@@ -17,7 +17,7 @@ import (
 // Action is a request to change a queue.
 type Action struct {
 	// Name is "retry", "forget", "remove", "cancel", "release", "pause", "resume", "pause_group" or
-	// "resume_group", or whatever else was asked for.
+	// "resume_group", or another text that was asked for.
 	Name string
 	// Queue is the id of the queue, Key the text of the key, and Group the name of the group, if there is one.
 	// They are printable, and long ones are cut, as what follows.

@@ -94,8 +94,8 @@ func (h *Handler) search(ctx context.Context, r *reading, text, id string) (*sea
 	}
 	if !s.exact {
 		ctx, done, noTurn := searchTurn(ctx, h.searching, searchTime)
+		defer done() // After the report, which may ask the queue's server.
 		s.incomplete = noTurn != nil || !s.goOver(ctx, r)
-		done()
 	}
 	return s, s.report()
 }
