@@ -25,7 +25,7 @@ type Extended[T comparable] interface {
 	// mustEmbed keeps types that embed nothing of this package from implementing the interface.
 	mustEmbed(T)
 
-	// Next is GetContext that also returns what the queue knows of the key.
+	// Next is GetContext that also says what the queue knows.
 	Next(ctx context.Context) (HandOut[T], error)
 	// GetContext is Get that returns ctx.Err() when ctx is done, even if keys are queued, and ErrShutDown when
 	// Get reports shutdown. It panics if ctx is nil.
@@ -38,7 +38,7 @@ type Extended[T comparable] interface {
 	// processes share, it does nothing.
 	DropQueued() []T
 
-	// AddCause is Add that says why, and allocates. When adds are merged, so are their causes.
+	// AddCause is Add that says why. When adds are merged, so are their causes.
 	AddCause(key T, cause Cause)
 	// Causes returns why key, queued or held, was added before its hand-out. A server knows held keys alone.
 	Causes(key T) Causes
@@ -75,10 +75,8 @@ type ExtendedRateLimiting[T comparable] interface {
 	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
 	// and the server gets the failure later. Queues in memory ignore ctx.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
-	// Failures returns the counted failures of key.
 	Failures(key T) Failures
 	// FailingKeys returns up to limit keys with counted failures, in the queue or not, the most failures first.
-	// It looks at all of them.
 	FailingKeys(limit int) []KeySnapshot[T]
 }
 

@@ -53,16 +53,12 @@ type TypedBucketRateLimiter[T comparable] struct {
 	*rate.Limiter
 }
 
-// See [TypedRateLimiter].
 func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration { return r.Limiter.Reserve().Delay() }
 
-// NumRequeues returns 0.
 func (r *TypedBucketRateLimiter[T]) NumRequeues(item T) int { return 0 }
 
-// Forget does nothing.
 func (r *TypedBucketRateLimiter[T]) Forget(item T) {}
 
-// Requeued yields nothing.
 func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	return requeuedOf[T](nil)
 }
@@ -85,12 +81,10 @@ func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedItemExponentialFailureRateLimiter[T](time.Millisecond, 1000*time.Second)
 }
 
-// See [TypedRateLimiter].
 func (r *TypedItemExponentialFailureRateLimiter[T]) When(item T) time.Duration {
 	return r.Delay(item, r.increment(item))
 }
 
-// See [DelayLimiter].
 func (r *TypedItemExponentialFailureRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	return doubled(r.baseDelay, max(n, 1)-1, r.maxDelay)
 }
@@ -121,12 +115,10 @@ func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Dur
 	}
 }
 
-// See [TypedRateLimiter].
 func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
 	return r.Delay(item, r.increment(item))
 }
 
-// See [DelayLimiter].
 func (r *TypedItemFastSlowRateLimiter[T]) Delay(_ T, n int) time.Duration {
 	if n <= r.maxFastAttempts {
 		return max(r.fastDelay, 0)
@@ -145,7 +137,6 @@ func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) Typ
 	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
 }
 
-// See [TypedRateLimiter].
 func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	for _, limiter := range r.limiters {
 		longest = max(longest, limiter.When(item))
@@ -153,7 +144,6 @@ func (r *TypedMaxOfRateLimiter[T]) When(item T) (longest time.Duration) {
 	return longest
 }
 
-// See [DelayLimiter].
 func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) {
 	for _, limiter := range r.limiters {
 		longest = max(longest, failures.Ask(limiter, item, n))
@@ -161,7 +151,6 @@ func (r *TypedMaxOfRateLimiter[T]) Delay(item T, n int) (longest time.Duration) 
 	return longest
 }
 
-// See [TypedRateLimiter].
 func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
 	most := 0
 	for _, limiter := range r.limiters {
@@ -170,14 +159,12 @@ func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
 	return most
 }
 
-// See [TypedRateLimiter].
 func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
 	for _, limiter := range r.limiters {
 		limiter.Forget(item)
 	}
 }
 
-// See [RequeueLister].
 func (r *TypedMaxOfRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	return requeuedOf(r.limiters)
 }
@@ -193,12 +180,10 @@ func NewTypedWithMaxWaitRateLimiter[T comparable](limiter TypedRateLimiter[T], m
 	return &TypedWithMaxWaitRateLimiter[T]{limiter: limiter, maxDelay: maxDelay}
 }
 
-// See [TypedRateLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) When(item T) time.Duration {
 	return w.cut(w.limiter.When(item))
 }
 
-// See [DelayLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) Delay(item T, n int) time.Duration {
 	return w.cut(failures.Ask(w.limiter, item, n))
 }
@@ -207,13 +192,10 @@ func (w TypedWithMaxWaitRateLimiter[T]) cut(delay time.Duration) time.Duration {
 	return max(0, min(delay, w.maxDelay))
 }
 
-// See [TypedRateLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) Forget(item T) { w.limiter.Forget(item) }
 
-// See [TypedRateLimiter].
 func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limiter.NumRequeues(item) }
 
-// See [RequeueLister].
 func (w TypedWithMaxWaitRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	return requeuedOf([]TypedRateLimiter[T]{w.limiter})
 }
@@ -262,7 +244,6 @@ func (c *failureCounts[T]) increment(item T) int {
 	return int(k.Value)
 }
 
-// See [TypedRateLimiter].
 func (c *failureCounts[T]) NumRequeues(item T) int {
 	h := keytable.HashOf(item)
 	c.mu.Lock()
@@ -273,7 +254,6 @@ func (c *failureCounts[T]) NumRequeues(item T) int {
 	return 0
 }
 
-// See [TypedRateLimiter].
 func (c *failureCounts[T]) Forget(item T) {
 	if !c.some.Load() {
 		keytable.CheckKey(item)
@@ -288,7 +268,6 @@ func (c *failureCounts[T]) Forget(item T) {
 	}
 }
 
-// See [RequeueLister].
 func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	count := func(s keytable.Slot) int { return int(c.keys.At(s).Value) }
 	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, count), true

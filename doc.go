@@ -29,8 +29,7 @@
 //
 // # A key's life
 //
-// A key's state is its membership in two sets: dirty (it needs processing) and processing (a worker holds
-// it).
+// A key is in one, both or none of two sets: dirty (it needs processing) and processing (a worker holds it).
 //
 //	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
 //	                  ▲                 │ Add
