@@ -11,7 +11,7 @@
 //
 // docs/README.md leads to priorities, metrics, the debug page, and queues that processes share.
 //
-// A worker of your own is this loop, in one goroutine per worker:
+// A worker of your own is this loop, one goroutine each:
 //
 //	queue := workqueue.NewTypedRateLimitingQueue[string](nil).(workqueue.ExtendedRateLimiting[string])
 //	for {
