@@ -19,7 +19,8 @@ type simClock struct {
 	stop  *stopper
 	// asleep is how long the machine was suspended: the monotonic clock and timers stand still meanwhile, and
 	// the wall clock runs on.
-	asleep atomic.Int64
+	asleep      atomic.Int64
+	suspendedAt time.Time // zero while the machine runs; guarded by stop.mu
 }
 
 func (c *simClock) Now() time.Time {
@@ -27,16 +28,26 @@ func (c *simClock) Now() time.Time {
 }
 
 func (c *simClock) Since(t time.Time) time.Duration {
-	return c.Now().Sub(t) - time.Duration(c.asleep.Load())
+	c.stop.mu.Lock()
+	defer c.stop.mu.Unlock()
+	since := c.Now().Sub(t) - time.Duration(c.asleep.Load())
+	if !c.suspendedAt.IsZero() { // It stands still: what began then must not seem to begin after its end.
+		since -= time.Duration(float64(time.Since(c.suspendedAt)) * c.rate)
+	}
+	return since
 }
 
 // suspend suspends the machine for d, or less if the process is resumed before.
 func (c *simClock) suspend(d time.Duration) {
 	began := time.Now()
-	if c.stop.stop(func() { c.asleep.Add(int64(float64(time.Since(began)) * c.rate)) }) {
+	resumes := func() {
+		c.asleep.Add(int64(float64(time.Since(began)) * c.rate))
+		c.suspendedAt = time.Time{}
+	}
+	if c.stop.stop(resumes) {
 		time.AfterFunc(d, c.stop.resume)
 		c.stop.mu.Lock()
-		c.stop.moment = 500 * time.Millisecond
+		c.stop.moment, c.suspendedAt = 500*time.Millisecond, began
 		c.stop.mu.Unlock()
 	}
 }
