@@ -261,8 +261,9 @@ func TestRefresh(t *testing.T) {
 	p.orders.Done("acme/web")
 	p.step(t, time.Minute)
 	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "acme/api"`)
-	if !eval[bool](b,
-		`kept.isConnected && scrollY === 500 && document.activeElement.textContent === "Work queues"`) {
+	// A row above has gone, so the browser scrolls by its height: what the reader looks at stays in its place.
+	if !eval[bool](b, `kept.isConnected && scrollY > 400 && scrollY <= 500 &&
+		document.activeElement.textContent === "Work queues"`) {
 		t.Error("the page was made anew")
 	}
 
