@@ -75,7 +75,7 @@ func TestMetricsTick(t *testing.T) {
 func TestDepthWithoutKeysOnHold(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		r := &testkit.Recorder{}
-		q := build(options[string]{name: "q", provider: r, clock: testkit.NewFakeClock()}).(workqueue.Extended[string])
+		q := build(options[string]{name: "q", provider: r, clock: testkit.NewFakeClock()})
 		q.Add("a")
 		q.Add("b")
 		hold[string](t, q, "a", "b")

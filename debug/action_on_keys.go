@@ -40,16 +40,20 @@ func (h *Handler) actOnKeys(ctx context.Context, r *reading, do *action, form ur
 	if r.missing != nil && !do.ofPools {
 		return nil, "", r.missing
 	}
-	ctx, done, noTurn := searchTurn(ctx, h.acting, actionTime+countTime)
-	defer done()
-	if noTurn != nil {
-		return nil, "", noTurn
+	ids := slices.DeleteFunc(form["id"], func(id string) bool { return id == "" })
+	ofSet := form.Has("of") && do.ForAll != ""
+	if ofSet || len(ids) != 1 { // One key does not wait for those who go over all.
+		turn, done, noTurn := searchTurn(ctx, h.acting, actionTime+countTime)
+		defer done()
+		if noTurn != nil {
+			return nil, "", noTurn
+		}
+		ctx = turn
 	}
 	a := &onKeys{reading: r, action: do, until: time.Now().Add(actionTime)}
-	if form.Has("of") && do.ForAll != "" {
+	if ofSet {
 		return a.set(ctx, form.Get("of"), form.Get("error"), form.Get("count"))
 	}
-	ids := slices.DeleteFunc(form["id"], func(id string) bool { return id == "" })
 	return a.named(ctx, form["key"], ids)
 }
 

@@ -46,7 +46,8 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 		},
 	}
 	p.addKeys(ctx, h, r, limit)
-	refreshes, address := p.Matching == nil || !p.Matching.More, []any{"queue", e.id, "error", p.Errors}
+	refreshes := p.Matching == nil || !p.Matching.More && r.looked <= fewKeys
+	address := []any{"queue", e.id, "error", p.Errors}
 	switch {
 	case query.Has("key"):
 		p.addFound(ctx, h, r, query.Get("key"))
@@ -95,7 +96,7 @@ func (p *queuePage) addKeys(ctx context.Context, h *Handler, r *reading, limit i
 
 // addFound adds the keys that are called text, or contain it.
 func (p *queuePage) addFound(ctx context.Context, h *Handler, r *reading, text string) {
-	r.looked = 0
+	r.looked, r.atHand = 0, false
 	s, found := h.search(ctx, r, text, "")
 	p.Found, p.FoundKeys = &found, rowsOf(r.entry.id, found.Keys, nil)
 	if s.exact && len(s.keys) == 1 {

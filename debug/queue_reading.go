@@ -182,6 +182,9 @@ func (r *reading) askServer(f func()) {
 // noteMissing notes why the queue's server may not have answered since began (in real time): the queue
 // reports an outage, or it took so long that the queue has given up. It returns r.missing.
 func (r *reading) noteMissing(began time.Time) error {
+	if !r.entry.hasQueue() {
+		return r.missing
+	}
 	shared := leasing.StatsOf(r.entry.queue.Stats())
 	switch {
 	case shared == nil:

@@ -97,8 +97,9 @@
 // and group) that have queued keys. Add, Get, Done and Remove take O(log l) at worst. If all priorities are
 // equal, they take constant time, except with both Aging and groups. A delayed key takes O(log n) when it
 // begins to wait and when it comes due. A call that blocks a group, or unblocks it, takes as many steps as
-// the group has priorities with queued keys. A call steps over no keys that cannot be handed out, except
-// those at the front of a line that were added while workers hold them.
+// the group has priorities with queued keys. Keys that were added while workers hold them, and stand before
+// the first queued key of a line, are stepped over: once after each Done of such a key, and not for each key
+// that is taken.
 //
 // No call holds the lock for more than a few thousand keys, a few milliseconds at a million: longer calls
 // give it back in between.

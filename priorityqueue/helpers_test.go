@@ -99,12 +99,6 @@ func wantCauses(t *testing.T, q *pq.Queue[string], key, want string) {
 	}
 }
 
-// has reports whether key is in q.
-func has(q *pq.Queue[string], key string) bool {
-	_, found := q.SnapshotKey(key)
-	return found
-}
-
 func keysOf[T comparable](all []workqueue.KeySnapshot[T]) (keys []T) {
 	for _, k := range all {
 		keys = append(keys, k.Key)

@@ -194,7 +194,8 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, asWaiting bool) workqueue.Key
 		k.State, k.Due = workqueue.KeyWaiting, q.loop.Time(q.dueAtLocked(s))
 		k.Since = q.loop.Time(q.mu.details.At(s).addedAt)
 	case info.state.isHeld():
-		k.State, k.Causes, k.Again, k.OnHold = workqueue.KeyProcessing, currentCauses, again, info.onHold
+		k.State, k.Causes, k.OnHold = workqueue.KeyProcessing, currentCauses, info.onHold
+		k.Again = info.state == rerun || again && !q.shuttingDown.Load() // A shutdown drops what waits for a time.
 		if q.observer != nil {
 			k.Since = q.loop.Time(q.observer.StartedAt(s))
 		}

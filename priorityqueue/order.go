@@ -45,8 +45,10 @@ type lineKey struct {
 //   - A line without keys is zeroLine.
 type line struct {
 	members keytable.List
-	heap    *slotheap.Heap // order, blocked or nil
-	queued  int            // how many members are queued
+	// first is a member with no queued one before it, or None if none is known.
+	first  keytable.Slot
+	heap   *slotheap.Heap // order, blocked or nil
+	queued int            // how many members are queued
 	// turnLeft is, with groups, how many keys may still be handed out in its turn. It is zero if the turn has
 	// not begun.
 	turnLeft int
@@ -66,9 +68,16 @@ func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, 
 // becomeQueuedLocked makes the key at s, which stands in a line, queued: workers can take it unless its group
 // is blocked.
 func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
+	wasHeld := info.state == rerun
 	info.state, info.byLimiter = queued, false
 	l := &q.mu.lines.At(info.line).Value
 	q.countQueuedLocked(l, 1)
+	switch {
+	case l.queued == 1:
+		l.first = s
+	case wasHeld: // It may stand before the first queued one.
+		l.first = keytable.None
+	}
 	// With Aging the line's rank changes if s has a place in front of the other queued keys.
 	if l.queued == 1 || q.config.Aging > 0 && q.firstQueuedLocked(l) == s {
 		q.moveLineLocked(info.line)
@@ -83,6 +92,9 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
 	lineSlot := info.line
 	info.line = keytable.None
 	l := &q.mu.lines.At(lineSlot).Value
+	if l.first == s {
+		l.first = q.mu.lists.Next(s)
+	}
 	q.mu.lists.Remove(&l.members, s)
 	if info.state == queued {
 		q.countQueuedLocked(l, -1)
@@ -133,8 +145,14 @@ func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 	}
 }
 
+// firstQueuedLocked returns the first queued key of a line, or None. Many held keys may stand before it: they
+// are stepped over once, and not for each key that is taken.
 func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot {
-	return q.queuedFromLocked(l.members.First())
+	if l.first == keytable.None {
+		l.first = l.members.First()
+	}
+	l.first = q.queuedFromLocked(l.first)
+	return l.first
 }
 
 // queuedFromLocked returns the first queued key from s on in its line, or None.

@@ -49,6 +49,45 @@ func TestManyDueKeys(t *testing.T) {
 	})
 }
 
+// Held keys that were added again stand in the line. Those before the first queued key are stepped over once,
+// and not for each key that is taken: that would take minutes here.
+func TestManyHeldKeysInTheLine(t *testing.T) {
+	const n = 200_000
+	for name, config := range map[string]Config[int]{"": {}, "Aging": {Aging: time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			q := New(config)
+			add := func(from int) {
+				for key := from; key < from+n; key++ {
+					q.Add(key)
+				}
+			}
+			take := func(from int) {
+				t.Helper()
+				for key := from; key < from+n; {
+					batch, err := q.GetBatch(t.Context(), n)
+					if err != nil || batch[0].Key != key {
+						t.Fatalf("GetBatch: %d, %v, want %d", batch[0].Key, err, key)
+					}
+					key += len(batch)
+				}
+			}
+			add(0)
+			take(0)
+			began := time.Now()
+			add(0)
+			add(n)
+			take(n)
+			for key := range n {
+				q.Done(key)
+			}
+			take(0)
+			if took := time.Since(began); took > testkit.Patience {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
 // No call holds the lock for a time that grows with the number of keys. These tests count the keys of a lock,
 // or the locks of a call, because a test of durations would depend on what else the machine does.
 func TestLocksAreShort(t *testing.T) {

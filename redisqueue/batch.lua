@@ -50,7 +50,12 @@ local lastLeaseEnds
 do
 	local last = call('HGET', BATCHES, session) or ''
 	local lastSeq, ends, status = string.match(last, '^(%d+) (%-?%d+) (.*)')
-	if lastSeq == seq then return call('HGET', BATCHES, 'reply:' .. session) or status end
+	if lastSeq == seq then
+		local reply = call('HGET', BATCHES, 'reply:' .. session)
+		if reply and string.sub(status, 1, 4) ~= 'GONE' then return reply end
+		-- Another version keeps the whole reply in place of its first word.
+		return (status == 'OK' or status == 'FULL') and 'LOST' or status
+	end
 	if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 	lastLeaseEnds = ends
 end
@@ -113,7 +118,7 @@ local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
 
 -- fullAtOf returns when a token bucket is full again, which a field of META says. Each limit that replicas
 -- have, as during a rollout, has a bucket of its own, which is full at first: the old limit says nothing of
--- the tokens of the new one. So is one whose field another program has written.
+-- the tokens of the new one. A bucket is also full if its field is no number.
 local function fullAtOf(field)
 	local fullAt = tonumber(call('HGET', META, field) or 0) or 0
 	return fullAt <= FOREVER and math.max(now, fullAt) or now

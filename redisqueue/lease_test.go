@@ -124,6 +124,26 @@ func TestBatchRunsOnce(t *testing.T) {
 	if known() {
 		t.Errorf("the reply is kept for longer than an hour")
 	}
+
+	// A session that ends in a batch with chores is gone in that batch already, whose reply is kept nevertheless.
+	c := a
+	c.id, c.flags = "ccccccccccc", "allCounts"
+	c.want("OK ", 1, "ax", "q")
+	pass(int(time.Hour/(lease/2))+40, lease/2)
+	if left := client.HKeys(context.Background(), names[9]).Val(); len(left) != 2 {
+		t.Errorf("the server keeps %q, want nothing but what b has", left)
+	}
+}
+
+// A batch whose reply the server has lost is not executed again, and ends its session.
+func TestReplyIsLost(t *testing.T) {
+	client := startServer(t).client()
+	a := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	a.want("OK ", 1, "ax")
+	if n := client.HDel(context.Background(), newKeyNames("test", 0).shard[9], "reply:"+a.id).Val(); n != 1 {
+		t.Fatal("the server has no reply")
+	}
+	a.want("LOST", 1, "ax")
 }
 
 // The batch that ends a session is not executed again either.

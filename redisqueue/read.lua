@@ -31,7 +31,7 @@ if what == 'counts' then
 		format('0 0 -1 %.0f ', meta[3] == whole(FOREVER) and -1 or pauseLeft) ..
 		format('%d %d %d ', now < (meta[4] or 0) + 0 and 1 or 0, count(FAILURES), call('ZCARD', GIVEN_UP)) ..
 		format('%s %s 0 ', meta[2] or '0', isQueued(state) and state or '0') ..
-		(pauseLeft > 0 and format('p%d %s', #by, by) or '') }
+		(pauseLeft > 0 and 'p' .. #by .. ' ' .. by or '') }
 end
 
 local members, nextFrom = {}, '' -- nextFrom is empty at the end of the list.

@@ -60,7 +60,9 @@ if doesChores then
 	-- Forget sessions that have ended, failures, and keys that were given up.
 	local gone = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)
 	callAll('ZREM', GONE, gone)
-	callAll('HDEL', BATCHES, gone)
+	for _, ended in ipairs(gone) do
+		call('HDEL', BATCHES, ended, 'reply:' .. ended)
+	end
 	local expired = whole(now - setting('forget'))
 	local failed = readSome(keysLeft, function(from, n)
 		return call('ZRANGEBYSCORE', RETRIES, '-inf', expired, 'LIMIT', from, n)

@@ -103,6 +103,14 @@ func TestSignsOfARestore(t *testing.T) {
 			}
 			setData(server, "g-table", table.encode())
 		},
+		"table of an earlier group": func(t *testing.T, server *simServer, _ Store, _ *Member, old Record) {
+			table, err := decodeTable(old, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			table.id = "earlier"
+			setData(server, "g-table", table.encode())
+		},
 		"copy of an older table": func(t *testing.T, _ *simServer, store Store, _ *Member, old Record) {
 			mustRemake(t, store, old)
 		},

@@ -71,7 +71,7 @@ func (t *table) allNamed() map[string]bool {
 type relation int
 
 const (
-	successor relation = iota // It has another id, and comes after the known one, if any.
+	successor relation = iota // It has another id, and was made after the known one, if any.
 	newer                     // The known one has led to it.
 	same                      // It says the same.
 	older                     // It was there before the known one.
@@ -79,10 +79,11 @@ const (
 )
 
 // relationTo compares t with the known table, or nil. A table from a backup is older or contrary. If others
-// have written it since, it may seem newer. If it has another id, the member's own record shows the restore.
+// have written it since, it may seem newer. One that was just made may have a lower epoch: whoever made it
+// may not have seen the known one.
 func (t *table) relationTo(known *table) relation {
 	switch {
-	case known == nil, t.id != known.id:
+	case known == nil, t.id != known.id && (t.settling || t.epoch >= known.epoch):
 		return successor
 	case t.epoch < known.epoch:
 		return older

@@ -96,6 +96,10 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment) er
 	view := &m.mu.view
 	switch t.relationTo(view.table) {
 	case successor:
+		if view.table != nil && began.mono <= view.learnedAt { // The known table may have replaced it.
+			signal(m.toRefresh)
+			return nil
+		}
 		if view.table != nil {
 			m.logLocked(slog.LevelError, "There is a new table", "table", t.id, "before", view.table.id)
 			view.earlier = true

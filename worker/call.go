@@ -3,11 +3,13 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 )
 
 // This file follows a call from the hand-out of its key to Done. The steps, in their order:
@@ -224,7 +226,8 @@ func (p *Pool[T]) addAgain(c *Tracked[T]) {
 	}
 	p.addAfter(c.result.Key, priority, c.result.After)
 	if c.result.AtOnce > maxAtOnce && p.tracker.answerer == nil {
-		p.noteRefused(c.result.Key) // It was to come at once, but is slowed down: a shutdown drops it.
+		// It was to come at once, but is slowed down: a shutdown before that drops it.
+		p.noteRefused(c.result.Key, dueloop.AddSaturated(p.tracker.loop.Now(), c.result.After))
 	}
 }
 
@@ -239,11 +242,13 @@ func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 		p.queue.AddAfter(key, after)
 	}
 	if after <= 0 && p.queue.ShuttingDown() {
-		p.noteRefused(key)
+		p.noteRefused(key, math.MaxInt64)
 	}
 }
 
-func (p *Pool[T]) noteRefused(key T) { p.locked(func() { p.mu.refused[key] = struct{}{} }) }
+func (p *Pool[T]) noteRefused(key T, until time.Duration) {
+	p.locked(func() { p.mu.refused[key] = until })
+}
 
 // handBack adds the key again as it came: with its causes, its priority, and the failures that it has. atOnce
 // is how many calls for it in a row wanted it again at once.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -36,6 +37,17 @@ func TestSlowDownAtTheEnd(t *testing.T) {
 			if n := next.Stats().Handled; n != 1 {
 				t.Errorf("the next pool has handled %d keys", n)
 			}
+			r.endCleanly()
+		})
+	})
+	t.Run("it was removed", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, _ stringQueue) {
+			q := priorityqueue.New(priorityqueue.Config[string]{})
+			q.Add("a")
+			r := run(t, worker.New(q, answers(worker.RequeueAfter(0)), options{}))
+			r.after(time.Minute)
+			q.Remove("a")
+			r.after(2 * time.Minute)
 			r.endCleanly()
 		})
 	})

@@ -37,6 +37,7 @@ type Pool[T comparable] struct {
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	cancelPool        context.CancelCauseFunc
+	stoppedAt         time.Duration // when Run noticed that it is to end
 
 	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no Get and
 	// no Done. It also guards the workers.
@@ -56,9 +57,9 @@ type Pool[T comparable] struct {
 
 		fatal      error
 		notStarted []T // keys that came too late to be started, for Left
-		// refused has the keys that were to come at once, and that a shutdown keeps from it. An earlier add may
-		// bring them nevertheless.
-		refused map[T]struct{}
+		// refused has the keys that were to come at once, and that a shutdown before that time keeps from it. An
+		// earlier add may bring them nevertheless.
+		refused map[T]time.Duration
 		left    Left[T]
 	}
 }
@@ -83,7 +84,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	if handler == nil {
 		p.tracker.argsErr = errors.Join(p.tracker.argsErr, errors.New("worker: the handler is nil"))
 	}
-	p.mu.refused = make(map[T]struct{})
+	p.mu.refused = make(map[T]time.Duration)
 	p.mu.target = p.options.Workers
 	return p
 }

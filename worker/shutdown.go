@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -109,6 +108,9 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 			}
 			reached = p.mu.phase
 		})
+		if reached > phaseWorking && p.stoppedAt == 0 {
+			p.stoppedAt = p.tracker.loop.Now()
+		}
 		if reached >= phaseEnding {
 			if p.options.Drain == Nothing && ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -312,10 +314,14 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 			}
 		}
 	}
-	p.locked(func() { notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })
-	if !isShutDown {
-		refused = nil // They wait in the queue.
-	}
+	p.locked(func() {
+		notStarted = p.mu.notStarted
+		for key, until := range p.mu.refused {
+			if isShutDown && until > p.stoppedAt { // Otherwise it waits in the queue, or others have had it.
+				refused = append(refused, key)
+			}
+		}
+	})
 	sortByText(failed) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)
 	seen := make(map[T]struct{}) // A key is in the first list that has it, in the order of the calls below.

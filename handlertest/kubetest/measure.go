@@ -3,6 +3,7 @@ package kubetest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,14 +68,19 @@ func isTime(key string, value any) bool {
 func (c *Cluster) measure() any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	outcome := make(map[string]string)
+	texts := make(map[string][]string) // by labels: objects whose names the cluster has made have one
 	for _, kind := range c.kinds() {
 		for _, o := range sorted(c.truth[kind]) {
 			label, text := c.comparable(kind, o)
-			for n := 2; outcome[label] != ""; n++ {
-				label = fmt.Sprintf("%s (%d)", strings.TrimSuffix(label, fmt.Sprintf(" (%d)", n-1)), n)
-			}
-			outcome[label] = text
+			texts[label] = append(texts[label], text)
+		}
+	}
+	outcome := make(map[string]string)
+	for label, all := range texts {
+		slices.Sort(all) // Not by their names, which differ from run to run.
+		outcome[label] = all[0]
+		for i, text := range all[1:] {
+			outcome[fmt.Sprintf("%s (%d)", label, i+2)] = text
 		}
 	}
 	return outcome
