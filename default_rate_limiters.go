@@ -25,7 +25,8 @@ type TypedRateLimiter[T comparable] interface {
 	NumRequeues(item T) int
 }
 
-// DelayLimiter is a [TypedRateLimiter] that Fail of [ExtendedRateLimiting] asks by Delay, and others by When.
+// DelayLimiter is a [TypedRateLimiter] that Fail of [ExtendedRateLimiting] asks by Delay. All other callers
+// ask by When.
 type DelayLimiter[T comparable] interface {
 	TypedRateLimiter[T]
 	// Delay returns how long item waits after its n-th failure, from 1, without counting it.

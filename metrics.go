@@ -59,7 +59,7 @@ type StatsProvider interface {
 	HistogramBounds() []float64
 	// WatchQueue is called once for a queue with a name. stats takes constant time and does not block. A key
 	// that moves between layers is never missing, but may be counted twice. When the queue is shut down and
-	// empty, only UnmatchedDones still changes. Until shutdown it lives as long as stats.
+	// empty, only UnmatchedDones still changes. Until shutdown the queue lives as long as stats.
 	WatchQueue(name string, stats func() Stats)
 }
 

@@ -54,8 +54,8 @@ func NewTyped[T comparable]() *Typed[T] {
 	return NewTypedWithConfig(TypedQueueConfig[T]{})
 }
 
-// NewTypedWithConfig returns a queue configured by config. With metrics that are pushed, those of no
-// [StatsProvider], it has a goroutine until shutdown.
+// NewTypedWithConfig returns a queue configured by config. With the metrics of a provider that is no
+// [StatsProvider] it has a goroutine until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }

@@ -37,7 +37,8 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when the state began. Without metrics only waiting keys have it.
+	// Since is when a queued key was added, a waiting one began to wait, or a held one was handed out. Without
+	// metrics only waiting keys have it.
 	Since time.Time
 	// Due is when a waiting key comes due.
 	Due time.Time

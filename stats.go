@@ -34,7 +34,7 @@ type Stats struct {
 	// UnmatchedDones counts calls of Done for a key that no worker held: bugs in the caller.
 	UnmatchedDones uint64
 
-	// OldestQueued is for how long a key has been queued. Like the other times it needs metrics.
+	// OldestQueued is the longest time for which a key has been queued. Like the other times it needs metrics.
 	OldestQueued time.Duration
 	ShuttingDown bool
 	// LongestRunning is the longest time of a held key, UnfinishedWork the sum for all, without keys on hold.

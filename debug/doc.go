@@ -33,7 +33,7 @@
 // A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose
 // texts contain it are shown. A search goes over all keys, a few hundred at a time; a million take less than
 // a second. One search runs at a time, for a minute at most, and ends when its reader leaves. Actions do not
-// wait for it. A key that is a string and whose id is known is looked up at once.
+// wait for it. Those on several keys wait for each other.
 //
 // # Queues on a server
 //
@@ -63,8 +63,8 @@
 //	         resume, pause_group, resume_group
 //	queue    the queue's id
 //	key, id  the text of the key, whole or as the page shows it, and what distinguishes it from others with
-//	         that text. Without id all keys are looked at, and nothing is done if several have the text. For
-//	         several keys at once, each has a field key and a field id.
+//	         that text. Without id nothing is done if several keys of the queue have the text, but cancel and
+//	         release then take the first. For several keys at once, each has a field key and a field id.
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.

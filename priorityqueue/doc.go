@@ -83,9 +83,10 @@
 // out. Which key comes there is decided by the ring, not by age. So the bound is a number of keys: in a queue
 // of three groups of weight 1, whose highest priority is 5, a key of priority 0 may watch others come for
 // 5·Aging. After that, each queued key that is still ahead of it by age and priority costs at most three
-// hand-outs. In general, let P be the highest priority, n the number of queued keys that are not behind a key
-// of priority p by age and priority, and W the sum of the groups' weights. From (P-p)·Aging after that key
-// was queued, at most n·W keys are handed out before it. Time for which its group is blocked does not count.
+// hand-outs. In general, let P be the highest priority, n the number of keys, queued or added again while
+// held, that are not behind a key of priority p by age and priority, and W the sum of the groups' weights.
+// From (P-p)·Aging after that key was queued, at most n·W keys are handed out before it. Time for which its
+// group is blocked does not count.
 //
 // To raise a key's priority in such a queue means to change counters: it gives up the turn of its group at
 // the old one, and can come later, by n·W keys at most. A raise that is high enough always helps: if all

@@ -7,7 +7,8 @@ import (
 )
 
 // The package comment has a picture of the states and of what moves a key from one to the other. An add
-// enters at addLocked, a due key at makeReadyLocked, and Done at joinLineLocked:
+// enters at addLocked, a due key at makeReadyLocked, and Done at becomeQueuedLocked or, for a key on hold, at
+// joinLineLocked:
 //
 //	addLocked            merges the add with what is known of the key
 //	  planLocked         applies MaxDelay and MinInterval to the time
@@ -41,7 +42,7 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 //	field                  states                       meaning
 //	priority               queued, waiting              that of the next hand-out
 //	                       held                         that with which the key was handed out
-//	line                   queued; rerun, if not onHold the line in which the key stands
+//	line                   queued; rerun off hold       the line in which the key stands
 //	byLimiter              in due                       the limiter was asked for this wait
 //	onHold                 held                         PutOnHold was called
 //	noted                  all but resting              there is a note: causes, or a channel of AddedAgain
@@ -94,8 +95,8 @@ func (q *Queue[T]) enterQueueLocked(s keytable.Slot, info *keyInfo, k *prepared[
 }
 
 // makeReadyLocked makes the key at s, which is in no line and not in due, queued. If a worker holds it, its
-// state becomes rerun: it is queued at its Done, in the place that it takes now, or takes then if it is on
-// hold. at is now, or when its time came.
+// state becomes rerun: it is queued at its Done. It takes its place now or, if it is on hold, at that Done.
+// at is now, or when its time came.
 func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, at time.Duration) {
 	priority := *q.nextPriorityLocked(s, info)
 	q.mu.adds++

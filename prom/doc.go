@@ -27,7 +27,7 @@
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
 // Queues that several processes share on a server, like those of package redisqueue, have
-// workqueue_blocked_keys, workqueue_paused and these. These two, the last two of the list, the depth, the
+// workqueue_blocked_keys, workqueue_paused and the ones below. Those two, the last two below, the depth, the
 // waiting keys and the age of the oldest queued key are of the whole queue: take their maximum over the
 // processes, not the sum.
 //

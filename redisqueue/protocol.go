@@ -174,7 +174,7 @@ func (s *shard[T]) argv(b *batch) []any {
 	return args
 }
 
-// reply is what batch.lua returned.
+// reply is what batch.lua, or read.lua for counts, returned.
 type reply struct {
 	// status is OK; FULL: as OK, but full; LOST: nothing was executed, the session is over; GONE: the batch was
 	// executed, then the session ended.
@@ -221,7 +221,7 @@ type handedOut struct {
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
-// parseReply parses what batch.lua has returned. The results behind the numbers begin with n (an answer to an
+// parseReply parses such a reply. The results behind the numbers begin with n (an answer to an
 // operation), k (a key that was handed out), f (fences of hand-outs that an operator has ended) or p (when
 // and by whom the queue was paused).
 func parseReply(text string) (*reply, error) {

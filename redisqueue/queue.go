@@ -226,7 +226,7 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	return q.awaitEnd(ctx, endDrains)
 }
 
-// awaitEnd waits until this replica, which is ending, has ended, ctx is done or stop is closed.
+// awaitEnd waits for the end of this replica, which has begun, or until ctx is done or stop is closed.
 func (q *Queue[T]) awaitEnd(ctx context.Context, stop <-chan struct{}) (err error) {
 	select {
 	case <-q.ended:

@@ -10,7 +10,7 @@
 --
 -- from is 0 at first, and then the `next` of the last reply.
 --
--- The reply to counts is text, as batch.lua replies to an empty batch. All others are lists of lists of names
+-- The reply to counts is text, as batch.lua replies to an empty batch with allCounts. All others are lists of lists of names
 -- and values: first `next` and the offset, then one for each key.
 local LISTS = {
 	processing = HELD, queued = LINE, waiting = DELAYS, failing = FAILURES, givenup = GIVEN_UP, states = STATES,

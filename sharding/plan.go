@@ -188,7 +188,7 @@ func (p *planner) waitBeforeWrite() time.Duration {
 	switch {
 	case p.m.mu.phase >= leaving, markedByMe:
 		return 0
-	case hasDead && handsOver: // It writes now anyway. If handovers left that out, each would be in its way.
+	case hasDead && handsOver: // Otherwise a row of handovers keeps the dead waiting.
 		return 0
 	case hasDead:
 		return p.m.turnLocked(p.now)

@@ -65,8 +65,9 @@ func (m *Member) tableRecord(t *table, version string) Record {
 	return r
 }
 
-// noteWrite notes how a write of table t has ended. If the server has refused handovers, the member keeps the
-// slots for now. After any other error the slots rest until a newer table shows who holds them.
+// noteWrite notes how a write of table t has ended. If the server has refused handovers for certain, the
+// member keeps the slots for now. After any other error the slots rest until a newer table shows who holds
+// them.
 func (m *Member) noteWrite(t *table, err error) {
 	m.update(func() { m.noteWriteLocked(t, err) })
 }

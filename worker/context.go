@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// The causes, see [context.Cause], with which a handler's context ends before its call. Others are the cause
+// The causes, see [context.Cause], that end a handler's context while its call runs. Others are the cause
 // of its lease and, if Options.Drain is [Nothing], of Run's context.
 var (
 	// ErrDrainTimeout: Options.DrainTimeout has passed.

@@ -46,9 +46,9 @@ type Options[T comparable] struct {
 	// period, at its moment of [Every], also in a pause. The pool keeps all keys in memory. Zero means that they
 	// are listed and added once.
 	Resync time.Duration
-	// ListPriority is the priority of these adds in a queue that has priorities. Nil means -100, which is
-	// controller-runtime's LowPriority. The add of a key that is being handled has priority 0, and does not end
-	// its [Call.UntilAdded].
+	// ListPriority is the priority of List's adds in a queue that has priorities. Nil means -100, which is
+	// controller-runtime's LowPriority. The add of a key that this pool is handling has priority 0, and does not
+	// end its [Call.UntilAdded].
 	ListPriority *int
 
 	// Drain says what Run still finishes when its context ends.

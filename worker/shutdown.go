@@ -248,8 +248,8 @@ func (p *Pool[T]) endHolds() (notDone []T) {
 	}
 }
 
-// Left is what a pool left undone, each key once, without keys that stay in the queue. Keys that wait because
-// of RequeueAfter, unless that was to be at once, and keys that were given up are not in it.
+// Left is what a pool left undone, each key once, without keys that stay in the queue. It has neither keys
+// that were given up nor keys that wait because their handler asked for a delay.
 type Left[T comparable] struct {
 	// Unfinished are the keys whose handlers were running or whose Done had not returned, or had not reached the
 	// queue's server.

@@ -49,7 +49,7 @@ type Suite struct {
 	// the key is queued again at its time.
 	OneEntry bool
 	// PlaceOfAdd declares that a key that is added while a worker holds it has the place in line of that add.
-	// Only a key on hold, as any key of other queues, takes the last place when it is Done.
+	// A key on hold takes its place at its Done, as every key of other queues does.
 	PlaceOfAdd bool
 	// MergesRetries declares that AddRateLimited need not ask the limiter if the key waits already. The key
 	// waits no longer than the limiter's first answer says.
