@@ -167,7 +167,7 @@ func TestVeryManyKeys(t *testing.T) {
 			t.Errorf("it took %v", d)
 		}
 		if b.Keys < 9000 || b.Keys > 10_001 || b.Gone != 0 || b.Keys+b.Left != 100_000 ||
-			!strings.HasSuffix(b.Text, " are left.") || h.last().Keys != b.Keys {
+			!strings.HasSuffix(b.Text, " are left.") || h.last().Keys != b.Keys || h.last().Left != b.Left {
 			t.Errorf("%+v, audited %+v", b, h.last())
 		}
 	})

@@ -29,8 +29,8 @@ type Action struct {
 	For time.Duration
 	// Selected are the texts of the keys, if it is for several that were chosen one by one. Then Key is empty.
 	Selected []string
-	// Keys is to how many keys it was done.
-	Keys int
+	// Keys is to how many keys it was done, Left how many it did not come to.
+	Keys, Left int
 	// Err is why nothing was done, or not all, or nil.
 	Err error
 }
@@ -52,6 +52,9 @@ func (a Action) String() string {
 		fmt.Fprintf(&b, " for=%v", a.For)
 	}
 	fmt.Fprintf(&b, " keys=%d", a.Keys)
+	if a.Left > 0 {
+		fmt.Fprintf(&b, " left=%d", a.Left)
+	}
 	if a.Err != nil {
 		fmt.Fprintf(&b, ": %v", a.Err)
 	}
@@ -61,7 +64,8 @@ func (a Action) String() string {
 // logAction is the audit hook of a program that has none.
 func logAction(r *http.Request, a Action) {
 	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "selected", a.Selected, "group", a.Group,
-		"of", a.Of, "errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "remote", r.RemoteAddr)
+		"of", a.Of, "errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "left", a.Left,
+		"remote", r.RemoteAddr)
 	if a.Err != nil {
 		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
 		return
@@ -113,7 +117,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 	}
 	switch {
 	case answer.bulkResult != nil:
-		a.Keys = answer.Keys
+		a.Keys, a.Left = answer.Keys, answer.Left
 	case err == nil && r.PostForm.Has("key"):
 		a.Keys = 1
 	}
