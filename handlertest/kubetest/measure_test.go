@@ -2,7 +2,13 @@ package kubetest
 
 import (
 	"maps"
+	"reflect"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Times are left out of the measure: what looks like a time in its name and its value, and nothing else.
@@ -17,5 +23,23 @@ func TestTimesAreNotMeasured(t *testing.T) {
 	measured["deletionTimestamp"] = "set"
 	if !maps.Equal(content, measured) {
 		t.Errorf("%v is measured, want %v", content, measured)
+	}
+}
+
+// Children whose names the cluster makes are compared without these names, which sort otherwise in other runs.
+func TestGeneratedNamesAreNotMeasured(t *testing.T) {
+	measureOf := func(names ...string) any {
+		pods := make(map[types.NamespacedName]client.Object)
+		for i, name := range names {
+			pod := &corev1.Pod{}
+			pod.Name, pod.GenerateName, pod.Labels = name, "x-", map[string]string{"index": string(rune('0' + i))}
+			pods[types.NamespacedName{Name: name}] = pod
+		}
+		kind := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+		c := &Cluster{truth: map[schema.GroupVersionKind]map[types.NamespacedName]client.Object{kind: pods}}
+		return c.measure()
+	}
+	if a, b := measureOf("x-5", "x-6"), measureOf("x-9", "x-10"); !reflect.DeepEqual(a, b) {
+		t.Errorf("%v, and then %v", a, b)
 	}
 }
