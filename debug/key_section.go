@@ -7,8 +7,8 @@ import (
 
 // section is a list of the keys of one state.
 type section struct {
-	// Kind is its name in the address of the page. Hint says what the keys are, and Empty what it means that
-	// there are none.
+	// Kind is its name in the address of the page. Hint says what the keys are, and Empty what an empty list
+	// means.
 	Kind, State, Title, Hint, Empty string
 
 	Keys []keyRow

@@ -13,7 +13,7 @@ import (
 // stuckAfter is how much virtual time may pass without an event until a call is considered stuck.
 const stuckAfter = time.Hour
 
-// activity is what goes on in a run when no event is left.
+// activity is what still happens in a run when no event is left.
 type activity struct {
 	busy    bool     // A process starts, or a key is queued or held, or a call runs.
 	running []string // the calls

@@ -17,7 +17,7 @@ import (
 )
 
 // damages says what becomes of a shard that has lost one of its keys of Redis, or half of the entries of one.
-// docs/replicas.md says the same for people.
+// docs/replicas.md says the same in words.
 var damages = []struct {
 	name     string
 	lost     []string // these are not handed out by themselves

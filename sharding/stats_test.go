@@ -182,8 +182,8 @@ func TestTableHasNoHolder(t *testing.T) {
 	})
 }
 
-// A handover counts when the table shows it, not when it is tried. That a gives away a dead member's slot, which
-// it handed over itself before, is none.
+// A handover counts when the table shows it, not when it is tried. It does not count that a gives away a slot of
+// a dead member, to which it had handed the slot over before.
 func TestAttemptsAreNoHandovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ofA := &faulty{Store: Memory()}

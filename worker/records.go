@@ -21,7 +21,7 @@ import (
 
 // record is what is known of a key whose last call was no answer, or wanted the key at once. A key at rest
 // has none. Others may deal with the key: another process handles it, or an operator removes it. So a record
-// expires recordLife after the time when the key was to come again.
+// expires recordLife after the time when the key was due.
 type record struct {
 	atOnce      int       // calls in a row that wanted the key at once: see Call.AtOnce
 	changeSince time.Time // when the change began that no call has answered; zero without one
