@@ -2,8 +2,8 @@ package priorityqueue_test
 
 import (
 	"math"
-	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -40,16 +40,8 @@ func TestMinIntervalIsForgotten(t *testing.T) {
 	})
 }
 
-// A few keys are added at one moment, or none of them.
-func TestAddSeveral(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		batch := testkit.Start(func() []string { b, _ := q.GetBatch(t.Context(), 9); return keysOf(b) })
-		batch.MustBlock(t, "GetBatch")
-		q.AddWithOpts(pq.AddOpts{}, "a", "b", "a", "c")
-		if got := batch.MustReturn(t, "GetBatch"); strings.Join(got, " ") != "a b c" {
-			t.Errorf("GetBatch() = %v, want all", got)
-		}
-	})
+// Of several keys that are added at one moment, one of which cannot be added, none is.
+func TestAddOfABadKeyAmongOthers(t *testing.T) {
 	q := pq.New(pq.Config[any]{Group: func(key any) string {
 		if key == "bad" {
 			panic("group")
@@ -105,4 +97,35 @@ func TestBadKeys(t *testing.T) {
 		}
 		q.ShutDown()
 	}
+}
+
+// Times beyond what can be expressed saturate.
+func TestFarTimes(t *testing.T) {
+	c := testkit.NewFakeClock()
+	script(t, pq.Config[string]{Clock: c, Aging: 1 << 62}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddAfter("never", 1<<63-1)
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "b", "c")
+		q.Add("a")
+		c.Step(1 << 62)
+		q.AddAfter("a", -1<<63)
+		drain(t, q, "b c a")
+		wantAt(t, q, "b", "absent")
+	})
+}
+
+// A clock that is set back does not prolong an interval by as much.
+func TestClockSetBackWithinInterval(t *testing.T) {
+	c := testkit.NewFakeClock()
+	script(t, pq.Config[string]{Clock: c, MinInterval: 10 * time.Second},
+		func(t *testing.T, q *pq.Queue[string]) {
+			c.Step(24 * time.Hour)
+			q.Add("a")
+			drain(t, q, "a")
+			c.Step(-24 * time.Hour)
+			q.Add("a")
+			drain(t, q, "")
+			synctest.Wait()
+			c.Step(10 * time.Second)
+			drain(t, q, "a")
+		})
 }

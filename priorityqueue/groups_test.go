@@ -17,22 +17,6 @@ func byPrefix(key string) string {
 	return group
 }
 
-func TestGroupsTakeTurns(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, Weight: func(group string) int {
-		return map[string]int{"b": 2, "c": -1}[group]
-	}}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		for range 4 {
-			q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "b/1", "b/2", "b/3", "c/1", "c/2")
-			q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/urgent", "b/urgent", "b/also", "a/also")
-			drain(t, q, "a/urgent b/urgent b/also a/also a/1 b/1 b/2 c/1 a/2 b/3 c/2 a/3")
-			if keys, groups, lines := q.Remembered(); keys+groups+lines != 0 {
-				t.Errorf("an empty queue remembers %d keys, %d groups, %d lines", keys, groups, lines)
-			}
-		}
-	})
-}
-
 // After shutdown the keys of a group at its limit are handed out, as its others are Done.
 func TestShutDownWithBlockedGroup(t *testing.T) {
 	script(t, pq.Config[string]{Group: byPrefix, Limit: limit(1)}, func(t *testing.T, q *pq.Queue[string]) {

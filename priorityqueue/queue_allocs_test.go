@@ -82,14 +82,6 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 					q.Done(key)
 				}
 			})
-			zero("AddWithOpts, GetContext, Remove", func() {
-				q.AddWithOpts(pq.AddOpts{Priority: 3}, keys[:3]...)
-				first, _ := q.GetContext(t.Context())
-				q.Done(first)
-				key, _ := q.Get()
-				q.Remove(keys[2])
-				q.Done(key)
-			})
 			zero("Done of a key that is not held, Len", func() {
 				q.Done("xx/unknown")
 				q.Len()
