@@ -1,18 +1,15 @@
 package workqueue
 
 import (
-	"iter"
 	"math"
 	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/keyedqueue/workqueue/internal/expiring"
 	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"golang.org/x/time/rate"
-	"k8s.io/utils/clock"
 )
 
 // TypedRateLimiter decides how long a key waits before it is retried. It is safe for concurrent use. Most
@@ -31,13 +28,6 @@ type DelayLimiter[T comparable] interface {
 	TypedRateLimiter[T]
 	// Delay returns how long item waits after its n-th failure, from 1, without counting it.
 	Delay(item T, n int) time.Duration
-}
-
-// RequeueLister is a [TypedRateLimiter] that lists failing keys for Snapshot.
-type RequeueLister[T comparable] interface {
-	// Requeued yields keys and their failures in any order, perhaps twice. complete is false if it asks a
-	// limiter that does not list.
-	Requeued() (keys iter.Seq2[T, int], complete bool)
 }
 
 // DefaultTypedControllerRateLimiter makes a key wait 5 ms after its first failure and twice as long after
@@ -59,10 +49,6 @@ func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration { return r.Limite
 func (r *TypedBucketRateLimiter[T]) NumRequeues(item T) int { return 0 }
 
 func (r *TypedBucketRateLimiter[T]) Forget(item T) {}
-
-func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
-	return requeuedOf[T](nil)
-}
 
 // TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long
 // after each further one, up to maxDelay. Less than zero counts as zero.
@@ -166,10 +152,6 @@ func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
 	}
 }
 
-func (r *TypedMaxOfRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
-	return requeuedOf(r.limiters)
-}
-
 // TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay, or zero if that is negative.
 type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	limiter  TypedRateLimiter[T]
@@ -196,34 +178,6 @@ func (w TypedWithMaxWaitRateLimiter[T]) cut(delay time.Duration) time.Duration {
 func (w TypedWithMaxWaitRateLimiter[T]) Forget(item T) { w.limiter.Forget(item) }
 
 func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limiter.NumRequeues(item) }
-
-func (w TypedWithMaxWaitRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
-	return requeuedOf([]TypedRateLimiter[T]{w.limiter})
-}
-
-// requeuedOf is Requeued of several limiters.
-func requeuedOf[T comparable](limiters []TypedRateLimiter[T]) (keys iter.Seq2[T, int], complete bool) {
-	var lists []iter.Seq2[T, int]
-	complete = true
-	for _, limiter := range limiters {
-		lister, ok := limiter.(RequeueLister[T])
-		if !ok {
-			complete = false
-			continue
-		}
-		list, all := lister.Requeued()
-		lists, complete = append(lists, list), complete && all
-	}
-	return func(yield func(T, int) bool) {
-		for _, list := range lists {
-			for key, n := range list {
-				if !yield(key, n) {
-					return
-				}
-			}
-		}
-	}, complete
-}
 
 // failureCounts counts failures by key, for the limiters that embed it. Keys without any take no memory.
 type failureCounts[T comparable] struct {
@@ -268,50 +222,3 @@ func (c *failureCounts[T]) Forget(item T) {
 		c.some.Store(c.keys.Len() > 0)
 	}
 }
-
-func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
-	count := func(s keytable.Slot) int { return int(c.keys.At(s).Value) }
-	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, count), true
-}
-
-// NewTypedBucketRateLimiter returns a limiter that limits all keys together by one token bucket, on the clock
-// c, or the real one if that is nil. A nil limiter never delays. A key that waits for its token takes no
-// other (argoproj/argo-cd#17257). Forget gives no token back.
-func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
-	if limiter == nil {
-		limiter = rate.NewLimiter(rate.Inf, 0)
-	}
-	if c == nil {
-		c = clock.RealClock{}
-	}
-	return &bucketRateLimiter[T]{limiter: limiter, clock: c, waiting: expiring.New[T, struct{}](c)}
-}
-
-type bucketRateLimiter[T comparable] struct {
-	limiter *rate.Limiter
-	clock   clock.PassiveClock
-	// waiting has the keys that wait for their tokens. Each expires when its token is there.
-	waiting expiring.Keys[T, struct{}]
-}
-
-func (r *bucketRateLimiter[T]) When(item T) time.Duration {
-	h := keytable.HashOf(item)
-	r.waiting.Mu.Lock()
-	defer r.waiting.Mu.Unlock()
-	r.waiting.TickLocked()
-	if s, e := r.waiting.Table.Find(h, item); e != nil && r.waiting.ExpiresLocked(s) > r.waiting.Now {
-		return r.waiting.ExpiresLocked(s) - r.waiting.Now
-	}
-	now := r.clock.Now()
-	delay := r.limiter.ReserveN(now, 1).DelayFrom(now)
-	if delay > 0 && delay < expiring.Horizon {
-		s, _, _ := r.waiting.FindOrInsertLocked(h, item)
-		r.waiting.SetLifeLocked(s, delay)
-	}
-	return delay
-}
-
-func (r *bucketRateLimiter[T]) NumRequeues(T) int { return 0 }
-func (r *bucketRateLimiter[T]) Forget(item T)     { r.waiting.Forget(item) }
-
-func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return requeuedOf[T](nil) }

@@ -207,19 +207,17 @@ func ExampleParallelizeUntil() {
 
 // Every queue of this package has calls that client-go's lacks. Package foreign gives them to any other queue.
 func ExampleExtended() {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
-	queue := workqueue.NewTypedRateLimitingQueue(limiter)
+	queue := workqueue.NewTypedRateLimitingQueue[string](nil)
 	queue.Add("a")
 	queue.Add("b")
 	queue.AddAfter("c", time.Hour)
-	queue.AddRateLimited("d")
 
 	extended := queue.(workqueue.Extended[string])
 	key, err := extended.GetContext(context.Background()) // ends with its context
 	fmt.Println(key, err)
 	stats := extended.Stats()
 	fmt.Println("queued:", stats.Queued, "processing:", stats.Processing)
-	fmt.Println("failing:", extended.Snapshot(10).Failing[0].Key)
+	fmt.Println("waiting:", extended.Snapshot(10).Waiting[0].Key)
 	queue.Done(key)
 	queue.Get()
 	queue.Done("b")
@@ -228,7 +226,7 @@ func ExampleExtended() {
 	// Output:
 	// a <nil>
 	// queued: 1 processing: 1
-	// failing: d
+	// waiting: c
 	// drained: <nil>
 }
 
@@ -265,23 +263,6 @@ func ExampleNewTypedItemBackoffRateLimiter() {
 	// 700ms 4 failures
 	// 0 failures
 	// 100ms
-}
-
-// All keys together come no faster than the bucket allows, on a clock that the test steps.
-func ExampleNewTypedBucketRateLimiter() {
-	clock := testingclock.NewFakeClock(time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC))
-	limiter := workqueue.NewTypedBucketRateLimiter[string](rate.NewLimiter(10, 2), clock)
-	for _, key := range []string{"a", "b", "c", "d"} {
-		fmt.Println(key, limiter.When(key))
-	}
-	clock.Step(time.Minute)
-	fmt.Println("e", limiter.When("e"))
-	// Output:
-	// a 0s
-	// b 0s
-	// c 100ms
-	// d 200ms
-	// e 0s
 }
 
 // Adds of a key that are merged keep their reasons. A queue that cannot keep them, such as client-go's, gets

@@ -121,7 +121,7 @@ func (s Snapshot[T]) untyped() Snapshot[any] {
 	}
 	return Snapshot[any]{
 		Stats: s.Stats, Processing: keys(s.Processing), Queued: keys(s.Queued), Waiting: keys(s.Waiting),
-		Failing: keys(s.Failing), FailingUnlisted: s.FailingUnlisted,
+		Failing: keys(s.Failing),
 	}
 }
 

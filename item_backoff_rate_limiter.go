@@ -1,14 +1,12 @@
 package workqueue
 
 import (
-	"iter"
 	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/expiring"
-	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
@@ -197,17 +195,6 @@ func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) (n int) {
 }
 
 func (r *itemBackoffRateLimiter[T]) Forget(item T) { r.keys.Forget(item) }
-
-// Requeued leaves out the keys that have expired. It looks at all keys, a few hundred under one lock.
-func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
-	r.keys.Tick()
-	return failures.List(&r.keys.Table, r.keys.Mu.Lock, r.keys.Mu.Unlock, func(s keytable.Slot) int {
-		if r.keys.ExpiresLocked(s) <= r.keys.Now {
-			return 0
-		}
-		return int(r.keys.Table.At(s).Value)
-	}), true
-}
 
 // ceiling returns ceiling(failures), which BackoffConfig describes.
 func (b backoffRange) ceiling(failures int, factor float64) time.Duration {

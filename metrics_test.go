@@ -529,7 +529,10 @@ func TestInspectorProvider(t *testing.T) {
 		t.Error("the Inspector has functions for what the queue lacks")
 	}
 	q.Add("added")
-	limiting.AddRateLimited("failed")
+	extended := limiting.(workqueue.ExtendedRateLimiting[string])
+	if _, err := extended.Fail(t.Context(), "failed", workqueue.Failure{}); err != nil {
+		t.Error(err)
+	}
 	s := q.Snapshot(10)
 	if len(s.Queued) != 1 || s.Queued[0].Key != any("added") || len(s.Waiting) != 1 || len(s.Failing) != 1 ||
 		s.Failing[0].Key != any("failed") || s.Failing[0].Requeues != 1 || s.Failing[0].Due.IsZero() ||

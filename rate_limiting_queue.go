@@ -133,8 +133,7 @@ func (q *rateLimitingType[T]) has(key T) bool {
 	return found
 }
 
-// Snapshot asks the limiter for the requeues of each key that it returns, and for the keys with the most. For
-// the latter our limiters look at all keys that have failed, a few hundred under one lock.
+// Snapshot looks at all keys that fail, a few hundred under one lock.
 func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	s := q.Extended.Snapshot(limit)
 	s.Stats.Failing = q.failures.Len()
@@ -143,13 +142,7 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 			keys[i] = q.withFailures(keys[i])
 		}
 	}
-	lists, complete := requeuedOf([]TypedRateLimiter[T]{q.rateLimiter})
-	s.FailingUnlisted = !complete
-	for _, failing := range failures.Most(min(max(limit, 0), maxSnapshot), q.failures.All(), lists) {
-		k, _ := q.Extended.SnapshotKey(failing.Key)
-		k.Requeues, k.Failures = failing.N, q.Failures(failing.Key)
-		s.Failing = append(s.Failing, k)
-	}
+	s.Failing = q.FailingKeys(min(limit, maxSnapshot))
 	return s
 }
 

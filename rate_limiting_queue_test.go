@@ -87,7 +87,8 @@ func TestNilLimiterIsTheDefault(t *testing.T) {
 // A key waits for one token, however often it is added meanwhile (argoproj/argo-cd#17257).
 func TestMergedAddsTakeOneToken(t *testing.T) {
 	c := testkit.NewFakeClock()
-	l := workqueue.NewTypedBucketRateLimiter[string](rate.NewLimiter(1, 1), c)
+	l := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{
+		Max: 1, Bucket: rate.NewLimiter(1, 1), Clock: c})
 	l.When("burst")
 	for range 60 {
 		if d := l.When("noisy"); d != time.Second {
@@ -104,40 +105,6 @@ func TestMergedAddsTakeOneToken(t *testing.T) {
 	l.Forget("noisy")
 	if d := l.When("noisy"); d != 3*time.Second {
 		t.Errorf("noisy waits %v after Forget", d)
-	}
-}
-
-// unlisting is a limiter that lists no keys.
-type unlisting struct {
-	workqueue.TypedRateLimiter[string]
-}
-
-func TestFailingUnlisted(t *testing.T) {
-	counting := workqueue.DefaultTypedItemBasedRateLimiter[string]()
-	bucket := workqueue.NewTypedBucketRateLimiter[string](nil, nil)
-	for name, c := range map[string]struct {
-		limiter  workqueue.TypedRateLimiter[string]
-		unlisted bool
-	}{
-		"counts and lists":     {counting, false},
-		"counts nothing":       {bucket, false},
-		"does not list":        {unlisting{counting}, true},
-		"max of both":          {workqueue.NewTypedMaxOfRateLimiter(bucket, counting), false},
-		"max with one of them": {workqueue.NewTypedMaxOfRateLimiter(bucket, unlisting{counting}), true},
-		"max wait":             {workqueue.NewTypedWithMaxWaitRateLimiter(unlisting{counting}, time.Second), true},
-		"max wait of a bucket": {workqueue.NewTypedWithMaxWaitRateLimiter(bucket, time.Second), false},
-	} {
-		q := workqueue.NewTypedRateLimitingQueue(c.limiter).(workqueue.ExtendedRateLimiting[string])
-		hold := func() { q.Add("a"); q.Get() }
-		hold()
-		if _, err := q.Fail(t.Context(), "a", workqueue.Failure{}); err != nil {
-			t.Error(err)
-		}
-		s := q.Snapshot(10)
-		if s.FailingUnlisted != c.unlisted || len(s.Failing) != 1 || s.Failing[0].Key != "a" {
-			t.Errorf("%s: FailingUnlisted is %v, failing are %+v", name, s.FailingUnlisted, s.Failing)
-		}
-		q.ShutDown()
 	}
 }
 

@@ -17,10 +17,8 @@ type Snapshot[T comparable] struct {
 	Queued []KeySnapshot[T]
 	// Waiting has the next due first.
 	Waiting []KeySnapshot[T]
-	// Failing has keys of any state with counted failures, the most first.
+	// Failing has what FailingKeys returns.
 	Failing []KeySnapshot[T]
-	// FailingUnlisted reports that a limiter is no [RequeueLister], so Failing may lack keys.
-	FailingUnlisted bool
 }
 
 // KeyState is where a key is in its life.

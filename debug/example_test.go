@@ -1,6 +1,7 @@
 package debug_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -48,10 +49,10 @@ func ExampleOptions_audit() {
 		},
 	})
 	defer h.Close()
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	queue := workqueue.NewTypedRateLimitingQueue[string](nil).(workqueue.ExtendedRateLimiting[string])
 	defer queue.ShutDown()
 	debug.Register(h, "orders", queue)
-	queue.AddRateLimited("acme/17")
+	_, _ = queue.Fail(context.Background(), "acme/17", workqueue.Failure{})
 
 	act := func(form string) {
 		r := httptest.NewRequest("POST", "/debug/workqueue", strings.NewReader(form))

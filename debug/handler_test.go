@@ -217,7 +217,7 @@ func TestQueuesAppear(t *testing.T) {
 		defer q.ShutDown()
 		q.Add("key of it")
 	}
-	limiting.AddRateLimited("fails")
+	fail(t, limiting, "fails")
 	wantIDs(t, h, "?sort=name", "delaying fifo limiting priority")
 	for _, name := range []string{"fifo", "delaying", "limiting", "priority"} {
 		d := getJSON[detail](t, h, "?queue="+name)

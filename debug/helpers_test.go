@@ -70,6 +70,14 @@ func newRateLimited[T comparable](t *testing.T, name string, h workqueue.Metrics
 	return q.(queue[T])
 }
 
+// fail says that a call for key has failed.
+func fail[T comparable](t *testing.T, q workqueue.TypedInterface[T], key T) {
+	t.Helper()
+	if _, err := q.(workqueue.ExtendedRateLimiting[T]).Fail(t.Context(), key, workqueue.Failure{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // noStats is what a queue without keys reports.
 func noStats() workqueue.Stats { return workqueue.Stats{} }
 

@@ -12,7 +12,7 @@ type section struct {
 	Kind, State, Title, Hint, Empty string
 
 	Keys []keyRow
-	// Total is the number of keys in that state, or -1 if it is not known, and HrefAll the address of all, or
+	// Total is the number of keys in that state, and HrefAll the address of all, or
 	// empty if they are all there.
 	Total   int
 	HrefAll string
@@ -63,13 +63,8 @@ var sections = []section{
 	{
 		Kind: "failing", State: stateFailing, Title: "Failing",
 		Hint: "the most failures first", Empty: "No key is failing.",
-		of: func(d *detailReport) *[]keyReport { return &d.Failing },
-		total: func(q queueReport) int {
-			if len(q.Pools) == 0 && q.Failing == 0 {
-				return -1 // The limiter may count others.
-			}
-			return q.Failing
-		},
+		of:      func(d *detailReport) *[]keyReport { return &d.Failing },
+		total:   func(q queueReport) int { return q.Failing },
 		actions: []string{"retry", "remove"},
 	},
 	{
@@ -91,10 +86,8 @@ func newSection(s section, q queueReport, keys []keyReport, can actionSet) secti
 	s.QueueID, s.Actions = q.ID, can.only(s.actions...)
 	s.Keys = rowsOf(q.ID, keys, s.Actions)
 	s.Prioritized = slices.ContainsFunc(keys, func(k keyReport) bool { return k.Priority != 0 })
-	if s.Total = s.total(q); s.Total >= 0 {
-		s.Total = max(s.Total, len(keys))
-	}
-	if s.Total > len(keys) || s.Total < 0 && len(keys) >= someKeys {
+	s.Total = max(s.total(q), len(keys))
+	if s.Total > len(keys) {
 		s.HrefAll = href("queue", q.ID, "state", s.State)
 	}
 	if isSet(s.State) {

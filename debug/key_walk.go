@@ -179,7 +179,7 @@ func (r *reading) onHold() []knownKey {
 }
 
 // failingKeys yields the keys that fail. Those in the queue's snapshot come first, the most failures at the
-// front: it has also those that only the limiter counts. If there may be others, these follow in no order.
+// front. If there may be others, these follow in no order.
 func (r *reading) failingKeys(yield func(knownKey) bool) {
 	hasAll := r.entry.hasQueue() && len(r.snapshot.Failing) < r.limit
 	lists := []iter.Seq[knownKey]{slices.Values(mapped(r.snapshot.Failing, fromQueue))}

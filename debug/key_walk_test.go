@@ -51,12 +51,12 @@ func TestEachKeyOnce(t *testing.T) {
 	})
 }
 
-// Failing keys of a queue without a pool are those that its limiter counts, in the queue or not.
-func TestManyKeysOfALimiter(t *testing.T) {
+// Failing keys of a queue without a pool are those whose failures it counts, in the queue or not.
+func TestManyFailingKeys(t *testing.T) {
 	h := newAudited(t)
 	q := newRateLimited[int](t, "q", h)
 	for n := range 2000 {
-		q.AddRateLimited(n)
+		fail(t, q, n)
 	}
 	q.AddAfter(5000, time.Hour) // has not failed
 	if n := count(t, h, "failing"); n.Count != 2000 {
@@ -70,7 +70,7 @@ func TestManyKeysOfALimiter(t *testing.T) {
 	}
 }
 
-// Of keys that only the limiter counts, a queue lists 512. If the pools know these, the limiter is no news.
+// A snapshot has 512 failing keys. If the pools know them all, these are all.
 func TestMoreFailingKeysThanAreListed(t *testing.T) {
 	h := newAudited(t)
 	failing := 2000

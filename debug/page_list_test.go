@@ -176,9 +176,7 @@ func TestKeysOfAQueue(t *testing.T) {
 		clock.Step(time.Second)
 	}
 	for n := range 400 {
-		for range 1 + n%3 {
-			q.AddRateLimited(5000 + n)
-		}
+		fail(t, q, 5000+n)
 	}
 	for query, want := range map[string]int{"": 25, "&keys=3": 3, "&keys=0": 1, "&keys=-5": 1, "&keys=x": 25,
 		"&keys=9999": 250} {
@@ -187,14 +185,14 @@ func TestKeysOfAQueue(t *testing.T) {
 			t.Errorf("%q: %d, %d, %d, %d keys", query, len(d.Running), len(d.Queued), len(d.Waiting), len(d.Failing))
 		}
 		if d.Running[0].Key != "0" || d.Queued[0].Key != "300" || d.Waiting[0].Requeues < 1 ||
-			d.Failing[0].Requeues != 3 {
+			d.Failing[0].Requeues != 1 {
 			t.Errorf("%q: %+v", query, d)
 		}
 	}
 	wantBody(t, get(h, "?queue=q"),
 		`25 of <a href="?queue=q&amp;state=processing">300</a>, held by workers, longest first`,
 		"<code>0</code>", "5m",
-		`>25 or more</a>, most requeues first`, "<code>5002</code>",
+		`25 of <a href="?queue=q&amp;state=failing">400</a>, the most failures first`, "<code>5000</code>",
 		`25 of <a href="?queue=q&amp;state=queued">700</a>`, `25 of <a href="?queue=q&amp;state=waiting">400</a>`)
 }
 
@@ -215,7 +213,7 @@ func TestKeysOfAPriorityQueue(t *testing.T) {
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: []int{-5, 7, 3, 9}[i]}, key)
 	}
 	q.AddAfter("z held", time.Minute)
-	q.AddRateLimited("fails")
+	fail(t, q, "fails")
 	d := getJSON[detail](t, h, "?queue=q")
 	names := func(keys []key) string {
 		var all []string

@@ -18,9 +18,7 @@ type queuePage struct {
 	Busiest []busyRow
 	// Uncounted is how many keys fail or were given up whose errors are not known.
 	Uncounted int
-	// FailingUnlisted reports that the limiter cannot list the keys that fail.
-	FailingUnlisted bool
-	Actions         actionSet
+	Actions   actionSet
 	// Story is the only key that was found by its whole text, or nil, and FoundKeys are all that were found.
 	Story     *keyRow
 	FoundKeys []keyRow
@@ -35,7 +33,7 @@ func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *qu
 	r := h.read(e, limit)
 	history := r.timeline(h.every)
 	p := &queuePage{
-		Charts: r.charts(history), Busiest: r.busiestRows(), FailingUnlisted: r.snapshot.FailingUnlisted,
+		Charts: r.charts(history), Busiest: r.busiestRows(),
 		Actions: h.actionsOf(r),
 		detailReport: detailReport{
 			Time: r.at.UTC(), SampleEvery: seconds(h.every), Recent: e.history.recent(r.measure()),
@@ -122,14 +120,8 @@ func (p *queuePage) HasGivenUp() bool { return len(p.Queue.Pools) > 0 || len(p.G
 func (p *queuePage) Section(kind string) section {
 	s := sections[slices.IndexFunc(sections, func(s section) bool { return s.Kind == kind })]
 	s = newSection(s, p.Queue, *s.of(&p.detailReport), p.Actions)
-	if s.Kind == "failing" && s.Total < 0 && !p.Queue.Missing {
-		switch {
-		case p.FailingUnlisted:
-			s.Empty = "Cannot be listed: the queue's limiter counts failures and does not list its keys. " +
-				"The other lists show the requeues of theirs."
-		case !p.HasErrors():
-			s.Hint, s.Empty = "most requeues first", "No key has failed, as far as the limiter knows."
-		}
+	if s.Kind == "failing" && len(p.Queue.Pools) == 0 && !p.Queue.Missing {
+		s.Empty += " (What AddRateLimited alone has counted is shown as requeues.)"
 	}
 	if m := p.Matching; m != nil && s.Set != "" {
 		s.inFull(map[string]int{stateFailing: m.Failing, stateGivenUp: m.GivenUp}[s.Set], p.Errors, m.More)

@@ -206,12 +206,12 @@ func TestEmptyListOfFailingKeys(t *testing.T) {
 		h := newAudited(t)
 		s := new(onServer)
 		inspect(h, "q", s.inspector())
-		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "No key has failed, as far as the limiter knows.")
+		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "No key is failing. (What AddRateLimited alone")
 		wantBody(t, get(h, "?queue=q&error=x"), "Failing</h2>", "No key has such an error.",
 			"Head of the line</h2>")
 		s.silent.Store(true)
 		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "Not known.", "Head of the line</h2>")
-		if body := get(h, "?queue=q").Body.String(); strings.Contains(body, "No key has failed") {
+		if body := get(h, "?queue=q").Body.String(); strings.Contains(body, "No key is failing") {
 			t.Error("the failing keys of a queue that does not reach its server are said to be none")
 		}
 	})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -212,30 +211,6 @@ func TestPoolsThatLookAlike(t *testing.T) {
 	}
 	if len(ids) != 6 || len(forgot) != 5 {
 		t.Errorf("ids %v, forgot %v", ids, forgot)
-	}
-}
-
-// clientGo is a limiter as those of client-go are: it cannot list its keys.
-type clientGo struct {
-	workqueue.TypedRateLimiter[string]
-}
-
-// Where failing keys cannot be listed, the page says so, and shows the requeues of the keys that it has.
-func TestFailingKeysThatCannotBeListed(t *testing.T) {
-	limiter := func() clientGo {
-		return clientGo{workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)}
-	}
-	h := newHandler(t, debug.Options{})
-	layered := workqueue.NewTypedRateLimitingQueueWithConfig[string](limiter(),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "layered", MetricsProvider: h})
-	priority := priorityqueue.New(priorityqueue.Config[string]{Name: "priority", MetricsProvider: h,
-		RateLimiter: limiter()})
-	for name, q := range map[string]workqueue.TypedRateLimitingInterface[string]{"layered": layered,
-		"priority": priority} {
-		defer q.ShutDown()
-		q.AddRateLimited("fails")
-		wantBody(t, get(h, "?queue="+name), "Failing</h2>", "Cannot be listed", "Waiting</h2>",
-			`<td class="n">1</td>`)
 	}
 }
 

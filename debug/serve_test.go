@@ -167,7 +167,7 @@ func TestJSONOfActions(t *testing.T) {
 	debug.Register(h, "", q)
 	q.Add("run")
 	q.Get()
-	q.AddRateLimited("fails\n")
+	fail(t, q, "fails\n")
 	wantBody(t, get(h, "?format=json"), `"queues":[{"id":"orders","name":"orders",`)
 	for _, query := range []string{"?queue=orders", "?queue=orders&state=failing"} {
 		wantBody(t, get(h, query+"&format=json"), `{"key":"fails\\n","id":"9swsng","bytes":6,`)

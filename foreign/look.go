@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/failures"
 )
 
 // Len counts the key that the fetcher has got and, after the shutdown, what below has dropped.
@@ -87,7 +86,7 @@ func (q *wrapper[T]) PutOnHold(item T) {
 // Snapshot has the keys that are held, and those that fail.
 func (q *wrapper[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
-	s := workqueue.Snapshot[T]{Stats: q.Stats(), FailingUnlisted: true}
+	s := workqueue.Snapshot[T]{Stats: q.Stats(), Failing: q.FailingKeys(limit)}
 	for k := range q.SnapshotKeys() {
 		if len(s.Processing) == limit {
 			break
@@ -95,10 +94,6 @@ func (q *wrapper[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 		if !k.OnHold {
 			s.Processing = append(s.Processing, k)
 		}
-	}
-	for _, failing := range failures.Most(limit, q.failures.All()) {
-		k, _ := q.SnapshotKey(failing.Key)
-		s.Failing = append(s.Failing, k)
 	}
 	return s
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 	"github.com/keyedqueue/workqueue/operate"
@@ -52,17 +51,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 			keys[i] = q.withFailures(keys[i])
 		}
 	}
-	snap.FailingUnlisted = true
-	lists := []iter.Seq2[T, int]{q.failures.All()}
-	if lister, ok := q.config.RateLimiter.(workqueue.RequeueLister[T]); ok {
-		list, complete := lister.Requeued()
-		lists, snap.FailingUnlisted = append(lists, list), !complete
-	}
-	for _, failing := range failures.Most(limit, lists...) {
-		k, _ := q.snapshotKey(failing.Key)
-		k.Requeues, k.Failures = failing.N, q.Failures(failing.Key)
-		snap.Failing = append(snap.Failing, k)
-	}
+	snap.Failing = q.FailingKeys(limit)
 	return snap
 }
 

@@ -67,7 +67,7 @@ func TestFits(t *testing.T) {
 		return func(func(worker.KeySnapshot[any]) bool) {}
 	}})
 	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
-	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
+	fail(t, p.orders, strings.Repeat("unbreakable", 100_000))
 	b := newBrowser(t)
 	all := slices.Clone(looks)
 	for _, width := range []int64{320, 390, 700, 750, 850, 900, 1000, 1900} {

@@ -28,8 +28,8 @@ type program struct {
 	clock *watchedClock
 	page  *debug.Handler
 	// orders has a stuck key.
-	orders  workqueue.TypedRateLimitingInterface[string]
-	invoice workqueue.TypedRateLimitingInterface[string]
+	orders  workqueue.ExtendedRateLimiting[string]
+	invoice workqueue.ExtendedRateLimiting[string]
 	url     string
 }
 
@@ -60,9 +60,7 @@ func newProgramWith(t *testing.T, o debug.Options) *program {
 		p.step(t, time.Duration(i+1)*45*time.Second)
 	}
 	for n := range 9 {
-		for range 2 + n*n%7 {
-			p.invoice.AddRateLimited(fmt.Sprintf("2026-11/%05d", 4711+n*17))
-		}
+		fail(t, p.invoice, fmt.Sprintf("2026-11/%05d", 4711+n*17))
 	}
 	for n := range 90 {
 		depth := int(40 + 35*math.Sin(float64(n)/9) + float64(n*n%11))
@@ -86,12 +84,18 @@ func newProgramWith(t *testing.T, o debug.Options) *program {
 	p.uploads(t)
 	p.orders.AddAfter("acme/later", 95*time.Second)
 	p.orders.AddAfter("globex/renewal", 3*time.Hour)
-	for i, key := range []string{"initech/refund-881", "globex/checkout-17", hostile} {
-		for range 2 + 3*i {
-			p.orders.AddRateLimited(key)
-		}
+	for _, key := range []string{hostile, "globex/checkout-17", "initech/refund-881"} {
+		fail(t, p.orders, key)
 	}
 	return p
+}
+
+// fail says that a call for key has failed.
+func fail(t *testing.T, q workqueue.ExtendedRateLimiting[string], key string) {
+	t.Helper()
+	if _, err := q.Fail(t.Context(), key, workqueue.Failure{}); err != nil {
+		t.Error(err)
+	}
 }
 
 // uploads is a queue with workers whose disk is full.
@@ -162,19 +166,19 @@ func await(t *testing.T, is func() bool) {
 	}
 }
 
-func (p *program) queue(t *testing.T, name string) workqueue.TypedRateLimitingInterface[string] {
+func (p *program) queue(t *testing.T, name string) workqueue.ExtendedRateLimiting[string] {
 	return p.limited(t, name, time.Minute)
 }
 
 // limited returns a queue whose keys are retried after base.
 func (p *program) limited(t *testing.T, name string,
-	base time.Duration) workqueue.TypedRateLimitingInterface[string] {
+	base time.Duration) workqueue.ExtendedRateLimiting[string] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](base, 24*time.Hour)
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
 		Name: name, Clock: p.clock, MetricsProvider: p.page,
 	})
 	t.Cleanup(q.ShutDown)
-	return q
+	return q.(workqueue.ExtendedRateLimiting[string])
 }
 
 // step lets time pass, by multiples of the five seconds at which the sampler looks, and lets it look.

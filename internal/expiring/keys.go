@@ -71,15 +71,6 @@ func (k *Keys[T, V]) TickLocked() {
 	}
 }
 
-// Tick is TickLocked, unless there are no keys: a program without failures does not even read the clock.
-func (k *Keys[T, V]) Tick() {
-	k.Mu.Lock()
-	defer k.Mu.Unlock()
-	if k.Table.Len() > 0 {
-		k.TickLocked()
-	}
-}
-
 // ExpiredLocked returns up to limit keys that have expired, in no particular order.
 func (k *Keys[T, V]) ExpiredLocked(limit int) (keys []T) {
 	if k.Order.Len() == 0 || k.Order.First().Rank > int64(k.Now) {
@@ -126,7 +117,8 @@ func (k *Keys[T, V]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 // Forget drops key.
 func (k *Keys[T, V]) Forget(key T) { k.Find(key, k.DropLocked) }
 
-// Find calls locked with the slot of key, if it is there. It ticks as Tick does.
+// Find calls locked with the slot of key, if it is there. It drops what has expired. While there are no keys,
+// as in a program without failures, it does not even read the clock.
 func (k *Keys[T, V]) Find(key T, locked func(keytable.Slot)) {
 	h := keytable.HashOf(key)
 	k.Mu.Lock()

@@ -5,7 +5,6 @@ package failures
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -240,22 +239,46 @@ func (c *Counts[T]) Len() int {
 
 // Show returns what show returns for up to limit of the keys that fail, those that have failed most first.
 func Show[T comparable, S any](c *Counts[T], limit int, show func(T) (s S, inQueue bool)) (all []S) {
-	if !c.some.Load() {
+	if !c.some.Load() || limit <= 0 {
 		return nil
 	}
-	for _, failing := range Most(limit, c.All()) {
-		if s, _ := show(failing.Key); c.Of(failing.Key).Count > 0 { // It still fails.
+	for _, f := range c.most(limit) {
+		if s, _ := show(f.key); c.Of(f.key).Count > 0 { // It still fails.
 			all = append(all, s)
 		}
 	}
 	return all
 }
 
-// All yields the keys that fail, with their numbers. See List.
-func (c *Counts[T]) All() iter.Seq2[T, int] {
-	return List(&c.keys.Table, c.keys.Mu.Lock, c.keys.Mu.Unlock, func(s keytable.Slot) int {
-		return c.keys.Table.At(s).Value.n
-	})
+// failing is a key with the number of its failures.
+type failing[T comparable] struct {
+	key T
+	n   int
+}
+
+// most returns up to limit keys, those that have failed most first. It locks a few hundred at a time.
+func (c *Counts[T]) most(limit int) (most []failing[T]) {
+	cut := func() {
+		slices.SortStableFunc(most, func(a, b failing[T]) int { return cmp.Compare(b.n, a.n) })
+		listed := make(map[T]bool, len(most)) // A key that was forgotten and has failed again may come twice.
+		most = slices.DeleteFunc(most, func(f failing[T]) bool {
+			again := listed[f.key]
+			listed[f.key] = true
+			return again
+		})
+		most = most[:min(limit, len(most))]
+	}
+	add := func(all []failing[T], s keytable.Slot) []failing[T] {
+		e := c.keys.Table.At(s)
+		return append(all, failing[T]{e.Key, e.Value.n})
+	}
+	for f := range keytable.InSteps(&c.keys.Table, c.keys.Mu.Lock, c.keys.Mu.Unlock, add) {
+		if most = append(most, f); len(most)/2 > limit { // Memory for twice as many is enough.
+			cut()
+		}
+	}
+	cut()
+	return most
 }
 
 // Limiter says how long a key that has failed waits.
@@ -270,54 +293,4 @@ func Ask[T comparable](limiter Limiter[T], key T, n int) time.Duration {
 		return l.Delay(key, n)
 	}
 	return limiter.When(key)
-}
-
-// Failing is a key with its failures.
-type Failing[T comparable] struct {
-	Key T
-	N   int
-}
-
-// List yields the keys of t for whose slots count is not zero, with that number, and without a lock.
-func List[T comparable, V any](t *keytable.Table[T, V], lock, unlock func(), count func(keytable.Slot) int) iter.Seq2[T, int] {
-	add := func(counts []Failing[T], s keytable.Slot) []Failing[T] {
-		if n := count(s); n > 0 {
-			counts = append(counts, Failing[T]{t.At(s).Key, n})
-		}
-		return counts
-	}
-	return func(yield func(T, int) bool) {
-		for c := range keytable.InSteps(t, lock, unlock, add) {
-			if !yield(c.Key, c.N) {
-				return
-			}
-		}
-	}
-}
-
-// Most returns up to limit of the keys of all lists, those that have failed most first. A key that stands in
-// several is listed once, with the largest number.
-func Most[T comparable](limit int, lists ...iter.Seq2[T, int]) (most []Failing[T]) {
-	if limit <= 0 {
-		return nil
-	}
-	cut := func() {
-		slices.SortStableFunc(most, func(a, b Failing[T]) int { return cmp.Compare(b.N, a.N) })
-		listed := make(map[T]bool, len(most))
-		most = slices.DeleteFunc(most, func(f Failing[T]) bool {
-			again := listed[f.Key]
-			listed[f.Key] = true
-			return again
-		})
-		most = most[:min(limit, len(most))]
-	}
-	for _, list := range lists {
-		for key, n := range list {
-			if most = append(most, Failing[T]{key, n}); len(most)/2 > limit { // Memory for twice as many is enough.
-				cut()
-			}
-		}
-	}
-	cut()
-	return most
 }

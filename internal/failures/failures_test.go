@@ -39,10 +39,8 @@ func TestForgottenByItself(t *testing.T) {
 	for range n/1000 + 1 {
 		counts.Forget(-1)
 	}
-	for key, n := range counts.All() {
-		if key != 7 || n != 1 {
-			t.Fatalf("key %d with %d failures is left", key, n)
-		}
+	if left := keysOf(counts, math.MaxInt); !slices.Equal(left, []int{7}) || counts.Of(7).Count != 1 {
+		t.Fatalf("%d keys are left", len(left))
 	}
 	runtime.GC()
 	runtime.GC()
@@ -117,16 +115,13 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-func keysOf(all []failures.Failing[int]) (keys []int) {
-	for _, f := range all {
-		keys = append(keys, f.Key)
-	}
-	return keys
+func keysOf(counts *failures.Counts[int], limit int) []int {
+	return failures.Show(counts, limit, func(key int) (int, bool) { return key, true })
 }
 
-// Most has the keys that have failed most often first, also if it has to drop many others. Len counts them
+// Show has the keys that have failed most often first, also if it has to drop many others. Len counts them
 // all.
-func TestMost(t *testing.T) {
+func TestShow(t *testing.T) {
 	const n = 1000
 	c := testkit.NewFakeClock()
 	counts := failures.New(c, func(int) bool { return true })
@@ -137,8 +132,8 @@ func TestMost(t *testing.T) {
 			counts.Fail(key, failures.Failure{}, failures.Call{}, always(0))
 		}
 	}
-	for limit, want := range map[int]int{0: 0, 1: 1, 12: 12, n: n, math.MaxInt: n} {
-		most := keysOf(failures.Most(limit, counts.All()))
+	for limit, want := range map[int]int{-1: 0, 0: 0, 1: 1, 12: 12, n: n, math.MaxInt: n} {
+		most := keysOf(counts, limit)
 		if len(most) != want || counts.Len() != n {
 			t.Fatalf("%d of %d keys with the limit %d", len(most), counts.Len(), limit)
 		}
@@ -150,7 +145,7 @@ func TestMost(t *testing.T) {
 	for key := range n {
 		counts.Forget(key)
 	}
-	if most := failures.Most(n, counts.All()); len(most) > 0 || counts.Len() != 0 {
+	if most := keysOf(counts, n); len(most) > 0 || counts.Len() != 0 {
 		t.Fatalf("forgotten: %v, %d", most, counts.Len())
 	}
 }

@@ -341,7 +341,8 @@ func TestMemoryThatAQueueForgets(t *testing.T) {
 		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(queue)
 	}, nil)
 	run(t, "bucket", w, func() queue {
-		limiter := workqueue.NewTypedBucketRateLimiter[string](rate.NewLimiter(1000, 1), nil)
+		limiter := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{
+			Bucket: rate.NewLimiter(1000, 1)})
 		return workqueue.NewTypedRateLimitingQueue(limiter).(queue)
 	}, nil)
 	run(t, "a custom Queue", w, func() queue {
