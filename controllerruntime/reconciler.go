@@ -169,7 +169,7 @@ func (c *controller[request]) changes() worker.Stats {
 		HoldsToLimit: s.HoldsToLimit, HoldDurations: s.HoldDurations, RetryDelays: s.RetryDelays,
 		BusiestShare: s.BusiestShare, Ended: s.Ended,
 		Queue: s.Queue, LongestRunning: s.LongestRunning, UnfinishedWork: s.UnfinishedWork,
-		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys, Failing: s.Failing, GivenUpUnlisted: s.GivenUpUnlisted,
+		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys, Failing: s.Failing,
 	}
 }
 

@@ -293,7 +293,6 @@ type (
 		FailedAt                            time.Time `json:"failed_at"`
 		DueIn                               *float64  `json:"due_in_seconds"`
 		Causes                              workqueue.Causes
-		PanicStack                          string `json:"panic_stack"`
 		Queue                               named
 	}
 )

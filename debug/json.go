@@ -293,14 +293,12 @@ type keyReport struct {
 	Canceled    bool        `json:"canceled,omitempty"`
 	Stack       string      `json:"stack,omitempty"`
 
-	// What follows is known of keys that fail or were given up. PanicStack is that of the last failed call that
-	// panicked.
+	// What follows is known of keys that fail or were given up.
 	Error      string    `json:"error,omitempty"`
 	FailsSince time.Time `json:"fails_since,omitzero"`
 	FailsFor   *seconds  `json:"fails_for_seconds,omitempty"`
 	FailedAt   time.Time `json:"failed_at,omitzero"`
 	Ago        *seconds  `json:"failed_ago_seconds,omitempty"`
-	PanicStack string    `json:"panic_stack,omitempty"`
 
 	// Queue is set in a list of keys of several queues.
 	Queue *queueName `json:"queue,omitempty"`

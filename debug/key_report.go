@@ -35,7 +35,7 @@ func (r *reading) report(k knownKey) keyReport {
 		Key: cut(text, maxKey), ID: keyID(k.key()), Bytes: len(text),
 		State: k.state(), Since: q.Since.UTC(), Due: q.Due.UTC(), Again: q.Again, Requeues: q.Requeues,
 		Priority: q.Priority, Group: short(q.Group, maxName), Blocked: q.Blocked,
-		MaxAttempts: p.MaxAttempts, AtOnce: p.AtOnce, PanicStack: stackText(p.PanicStack),
+		MaxAttempts: p.MaxAttempts, AtOnce: p.AtOnce,
 		Causes: newCauses(q.Causes),
 	}
 	if report.State == stateAbsent && r.missing != nil {

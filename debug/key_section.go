@@ -96,14 +96,11 @@ func newSection(s section, q queueReport, keys []keyReport, can actionSet) secti
 	if s.Set != "" && len(keys) > 0 {
 		s.ForAll = can.only("retry", "forget")
 	}
-	switch n := q.Workers.GivenUpUnlisted; {
+	switch {
 	case s.Kind == "running" && len(q.Pools) > 0:
 		s.Attempts = true
 	case s.Kind == "running" && !q.Timed:
 		s.Hint = "held by workers, in no order"
-	case s.Kind == "given-up" && n > 0:
-		s.Hint = number(n) + " earlier ones are not remembered any more; these " + s.Hint
-		s.Empty += " " + number(n) + " earlier ones are not remembered any more."
 	}
 	if q.Missing {
 		s.Empty = "Not known."

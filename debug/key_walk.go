@@ -223,7 +223,6 @@ func (r *reading) keptKeys(yield func(knownKey) bool) {
 
 // givenUpInPools yields the keys that the pools list as given up.
 func (r *reading) givenUpInPools(yield func(knownKey) bool) {
-	r.more = r.more || r.workers.GivenUpUnlisted > 0
 	isOut := func(k knownKey) bool { return k.inPools.GivenUp != nil } // Otherwise it fails again.
 	filtered(r.keysInPools(worker.KeyGivenUp), isOut)(yield)
 }

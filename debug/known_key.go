@@ -106,7 +106,6 @@ func (k *knownKey) addPool(s worker.KeySnapshot[any]) {
 	p := &k.inPools
 	p.Running, p.OnHold = cmp.Or(p.Running, s.Running), cmp.Or(p.OnHold, s.OnHold)
 	p.Failing, p.GivenUp = cmp.Or(p.Failing, s.Failing), cmp.Or(p.GivenUp, s.GivenUp)
-	p.PanicStack = cmp.Or(p.PanicStack, s.PanicStack)
 	p.AtOnce, p.MaxAttempts = max(p.AtOnce, s.AtOnce), max(p.MaxAttempts, s.MaxAttempts)
 	if p.Causes.IsZero() {
 		p.Causes = s.Causes

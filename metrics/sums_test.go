@@ -157,7 +157,7 @@ func TestPools(t *testing.T) {
 
 func TestKeysOnHold(t *testing.T) {
 	st := worker.Stats{OnHold: 3, HoldsToLimit: 4}
-	st = st.Plus(worker.Stats{OnHold: 10, HoldsToLimit: 20, Holds: 1})
+	st = st.Plus(worker.Stats{OnHold: 10, HoldsToLimit: 20, TimedOut: 1})
 	got := map[string]float64{}
 	for _, m := range Pool() {
 		if m.Value != nil {
@@ -165,14 +165,14 @@ func TestKeysOnHold(t *testing.T) {
 		}
 	}
 	onHold, toLimit := got["workqueue_pool_keys_on_hold"], got["workqueue_pool_holds_to_limit_total"]
-	if onHold != 13 || toLimit != 24 || st.Holds != 1 {
+	if onHold != 13 || toLimit != 24 || st.TimedOut != 1 {
 		t.Errorf("on hold %v, to the limit %v, %+v", onHold, toLimit, st)
 	}
 }
 
 // Each call of a handler has one result.
 func TestPoolResults(t *testing.T) {
-	st := worker.Stats{Handled: 20, Holds: 5, Failed: 3, GivenUp: 1, Requeued: 2, RequeuedAfter: 1,
+	st := worker.Stats{Handled: 20, Failed: 3, GivenUp: 1, Requeued: 2, RequeuedAfter: 1,
 		Interrupted: 4}
 	want := []Labelled{{"success", 11}, {"requeue", 2}, {"interrupt", 4}, {"retry", 2},
 		{"give_up", 1}}

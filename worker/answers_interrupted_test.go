@@ -79,9 +79,12 @@ func TestInterrupted(t *testing.T) {
 				var p *worker.Pool[string]
 				var results []outcome
 				c.o.Logger = logger
-				c.o.OnFinish = func(_ context.Context, r outcome) { results = append(results, r) }
 				givenUp := 0
-				c.o.OnGiveUp = func(context.Context, outcome) { givenUp++ }
+				c.o.OnFinish = func(_ context.Context, r outcome) {
+					if results = append(results, r); r.Next == worker.NextGiveUp {
+						givenUp++
+					}
+				}
 				p = worker.New(q, func(ctx context.Context, key string) error {
 					switch len(results) {
 					case 0:

@@ -371,7 +371,7 @@ func TestFailuresWithEventsMeanwhile(t *testing.T) {
 			time.Sleep(time.Second)
 			q.Add("a")
 			return errBroken
-		}, options{MaxRetries: 3, OnGiveUp: func(_ context.Context, r outcome) { gaveUp = r.Attempt }}))
+		}, options{MaxRetries: 3, OnFinish: givesUp(func(r outcome) { gaveUp = r.Attempt })}))
 		r.after(4500 * time.Millisecond)
 		if gaveUp != 4 {
 			t.Errorf("given up at attempt %d", gaveUp)

@@ -69,7 +69,7 @@ func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], gorou
 		atOnce: h.AtOnce, result: Result[T]{Key: h.Key, Attempt: attempt, Started: t.options.Clock.Now()}}
 	c.makeContext()
 	if c.lostBefore = c.hasLostLease(); c.lostBefore {
-		t.log(base, slog.LevelWarn, "The lease of a key ended before its handler was called", "key", h.Key)
+		t.logger.Log(base, slog.LevelWarn, "The lease of a key ended before its handler was called", "key", h.Key)
 	}
 	return c
 }
@@ -123,7 +123,7 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 	defer func() {
 		if v := recover(); v != nil {
 			if p.options.CrashOnPanic {
-				p.tracker.log(c.base, slog.LevelError, "The handler panicked", "key", c.result.Key, "panic", v)
+				p.tracker.logger.Log(c.base, slog.LevelError, "The handler panicked", "key", c.result.Key, "panic", v)
 				panic(v) // The stack that the runtime prints is still that of the handler.
 			}
 			err = &PanicError{v, debug.Stack()} // Here, because the deferred function has the panic's stack.
@@ -183,7 +183,7 @@ func (c *Tracked[T]) countFailure() {
 	retry, err := t.queue.Fail(ctx, r.Key, workqueue.Failure{Err: r.Err, AtLeast: r.After,
 		MaxRetries: t.options.MaxRetries, RetryFor: t.options.RetryFor, Terminal: r.Next == NextGiveUp})
 	if err != nil {
-		t.log(ctx, slog.LevelDebug, "The queue's server has not answered to a failure", "key", r.Key, "err", err)
+		t.logger.Log(ctx, slog.LevelDebug, "The queue's server has not answered to a failure", "key", r.Key, "err", err)
 	}
 	r.Attempt, c.sameFailure, c.retryDelay = retry.Attempt, retry.Same, retry.Delay
 	if retry.GivenUp {
@@ -268,13 +268,10 @@ func (p *Pool[T]) handBack(c *Tracked[T], atOnce int) {
 	}
 }
 
-// report logs the call, and calls the hooks.
+// report logs the call, and calls OnFinish.
 func (c *Tracked[T]) report() {
 	o := &c.tracker.options
 	c.logCall()
-	if c.result.Next == NextGiveUp && o.OnGiveUp != nil {
-		o.OnGiveUp(c.ctx, c.result)
-	}
 	if o.OnFinish != nil {
 		o.OnFinish(c.ctx, c.result)
 	}

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -43,7 +42,7 @@ func TestGiveUpWhenTheClockIsSetForward(t *testing.T) {
 				givenUp := make(chan int, 100)
 				g := run(t, worker.New(q, answers(errors.New("broken")), worker.Options[string]{
 					MaxRetries: 5,
-					OnGiveUp:   func(_ context.Context, r worker.Result[string]) { givenUp <- r.Attempt },
+					OnFinish:   givesUp(func(r outcome) { givenUp <- r.Attempt }),
 				}))
 				time.AfterFunc(c.set, func() { wall.set.Store(int64(time.Hour)) })
 				synctest.Wait()

@@ -55,7 +55,7 @@ func TestEventsUseUpNoRetriesOfAPriorityQueue(t *testing.T) {
 		r := run(t, worker.New(q, func(context.Context, string) error {
 			time.Sleep(time.Second)
 			return errBroken
-		}, options{MaxRetries: 5, OnGiveUp: func(context.Context, outcome) { givenUp.Add(1) }}))
+		}, options{MaxRetries: 5, OnFinish: givesUp(func(outcome) { givenUp.Add(1) })}))
 		go addEvery(t.Context(), q, "a", time.Second/2)
 		r.after(5 * time.Minute)
 		if n := givenUp.Load(); n != 0 {

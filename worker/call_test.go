@@ -64,9 +64,10 @@ func TestOutcomes(t *testing.T) {
 					}
 					return nil
 				}, options{
-					OnGiveUp: func(_ context.Context, r outcome) { givenUp = append(givenUp, r.Err) },
 					OnFinish: func(ctx context.Context, r outcome) {
-						finished = append(finished, r.Err)
+						if finished = append(finished, r.Err); r.Next == worker.NextGiveUp {
+							givenUp = append(givenUp, r.Err)
+						}
 						if r.Key != "a" || r.Duration != time.Millisecond || time.Since(r.Started) != time.Millisecond ||
 							r.Attempt != worker.CallOf(ctx).Attempt() || len(finished) == 1 && r.Next != c.next || held(q) != 1 {
 							t.Errorf("OnFinish of %+v, %d keys are held", r, held(q))
@@ -101,7 +102,7 @@ func TestOutcomes(t *testing.T) {
 					equal(t, "given up", givenUp, finished[0])
 				}
 				if c.next != worker.NextGiveUp && givenUp != nil {
-					t.Errorf("OnGiveUp: %v", givenUp)
+					t.Errorf("given up: %v", givenUp)
 				}
 				wantMatchedDones(t, q)
 				if n := q.NumRequeues("a"); n != 0 {
@@ -139,11 +140,11 @@ func TestMaxRetries(t *testing.T) {
 				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 					times = append(times, time.Since(added))
 					return handle(ctx, key)
-				}, options{MaxRetries: c.max, OnGiveUp: func(_ context.Context, r outcome) {
+				}, options{MaxRetries: c.max, OnFinish: givesUp(func(r outcome) {
 					if drops++; r.Key != "a" || r.Err != errBroken || r.Attempt != len(c.at) {
 						t.Errorf("given up: %+v", r)
 					}
-				}}))
+				})}))
 				if c.forever {
 					q.Add("a")
 					r.after(101 * time.Hour)
@@ -233,18 +234,14 @@ func TestHooksOfAKeyDoNotOverlap(t *testing.T) {
 			return worker.Terminal(errBroken)
 		}, options{
 			Workers: 4,
-			OnGiveUp: func(ctx context.Context, r outcome) {
-				j.add("give up " + r.Key)
-				time.Sleep(time.Second)
-			},
 			OnFinish: func(ctx context.Context, r outcome) {
 				j.add(fmt.Sprint("finish ", r.Key, " ", r.Err, " ", r.Next))
 				time.Sleep(time.Second)
 			},
 		}))
 		r.after(5 * time.Second)
-		one := []string{"handler attempt 1", "give up a", "finish a broken give_up"}
-		if got, want := j.take()[:6], append(slices.Clone(one), one...); !slices.Equal(got, want) {
+		one := []string{"handler attempt 1", "finish a broken give_up"}
+		if got, want := j.take()[:4], append(slices.Clone(one), one...); !slices.Equal(got, want) {
 			t.Errorf("got %q", got)
 		}
 		r.end() // The key is always queued.
@@ -302,10 +299,9 @@ func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
 					running = append(running, run(t, worker.New(q, func(context.Context, string) error {
 						calls[i]++
 						return errBroken
-					}, options{MaxRetries: 5, OnGiveUp: func(_ context.Context,
-						r outcome) {
+					}, options{MaxRetries: 5, OnFinish: givesUp(func(r outcome) {
 						drops = append(drops, r.Attempt)
-					}})))
+					})})))
 				}
 				running[0].after(24 * time.Hour)
 				all := calls[0] + calls[1] + calls[2]

@@ -102,8 +102,7 @@ func testAnswerAfterTheLease(t *testing.T, answer error) {
 			<-ctx.Done()
 			return answer
 		}, options{MaxRetries: worker.NoRetries, HandlerTimeout: time.Minute, Logger: logger,
-			OnFinish: func(_ context.Context, r outcome) { ends = append(ends, r.Next) },
-			OnGiveUp: func(_ context.Context, r outcome) { j.add("given up") }})
+			OnFinish: func(_ context.Context, r outcome) { ends = append(ends, r.Next) }})
 		r := run(t, p)
 		q.Add("a")
 		r.after(2 * time.Second)

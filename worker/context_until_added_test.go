@@ -87,8 +87,11 @@ func TestUntilAdded(t *testing.T) {
 		start := time.Now()
 		var calls []string
 		var results []outcome
-		o.OnFinish = func(_ context.Context, r outcome) { results = append(results, r) }
-		o.OnGiveUp = func(context.Context, outcome) { t.Error("given up") }
+		o.OnFinish = func(_ context.Context, r outcome) {
+			if results = append(results, r); r.Next == worker.NextGiveUp {
+				t.Error("given up")
+			}
+		}
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			calls = append(calls, fmt.Sprint(worker.CallOf(ctx).Attempt(), " at ", time.Since(start)))
 			if len(calls) == 2 {

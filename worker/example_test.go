@@ -133,13 +133,13 @@ func ExampleTerminal() {
 
 	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
 		return worker.Terminal(errors.New("will never be gold"))
-	}, worker.Options[string]{OnGiveUp: func(_ context.Context, r worker.Result[string]) {
-		fmt.Println(r.Key, r.Err)
+	}, worker.Options[string]{OnFinish: func(_ context.Context, r worker.Result[string]) {
+		fmt.Println(r.Key, r.Err, r.Next)
 		cancel()
 	}})
 	fmt.Println("end:", err)
 	// Output:
-	// lead will never be gold
+	// lead will never be gold give_up
 	// end: <nil>
 }
 
@@ -151,9 +151,10 @@ func ExamplePool_Snapshot() {
 
 	pool := worker.New(queue, func(ctx context.Context, key string) error {
 		return errors.New("no space left on device")
-	}, worker.Options[string]{MaxRetries: 2, OnGiveUp: func(context.Context,
-		worker.Result[string]) {
-		cancel()
+	}, worker.Options[string]{MaxRetries: 2, OnFinish: func(_ context.Context, r worker.Result[string]) {
+		if r.Next == worker.NextGiveUp {
+			cancel()
+		}
 	}})
 	fmt.Println("end:", pool.Run(ctx))
 

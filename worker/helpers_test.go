@@ -72,6 +72,15 @@ type (
 )
 
 // answers returns a handler that always returns err.
+// givesUp is an OnFinish that calls f for each key that is given up.
+func givesUp(f func(outcome)) func(context.Context, outcome) {
+	return func(_ context.Context, r outcome) {
+		if r.Next == worker.NextGiveUp {
+			f(r)
+		}
+	}
+}
+
 func answers(err error) handler { return func(context.Context, string) error { return err } }
 
 // broken is a handler that always fails, fine never does.

@@ -161,8 +161,6 @@ func (h *hold[T]) begin() bool {
 	hs.total++
 	if h.slow {
 		hs.slow++
-	} else {
-		t.mu.counted.Holds++
 	}
 	return true
 }
@@ -284,7 +282,7 @@ func (t *Tracker[T]) endAtLimits() (until time.Duration, ok bool) {
 	}
 	for _, h := range due { // Afterwards: the logger may be slow.
 		if !h.slow {
-			t.log(context.Background(), slog.LevelWarn, "A key was on hold to its limit",
+			t.logger.Log(context.Background(), slog.LevelWarn, "A key was on hold to its limit",
 				"key", h.key, "limit", h.limit, "reason", h.reason)
 		}
 	}

@@ -184,7 +184,7 @@ func TestHoldAfterTheLeaseIsLost(t *testing.T) {
 		q.Add("a")
 		synctest.Wait()
 		equal(t, "leases", j.take(), "add a", "lease a", "release a", "done a")
-		if st := p.Stats(); st.Holds != 0 || st.OnHold != 0 {
+		if st := p.Stats(); st.HoldDurations != nil || st.OnHold != 0 {
 			t.Errorf("%+v", st)
 		}
 		r.endCleanly()
@@ -421,8 +421,8 @@ func TestHoldAfterEndHolds(t *testing.T) {
 		b.EndHolds()
 		done := false
 		callOnHold(t, b, time.Minute, func() { done = true })
-		if st := b.Stats(); !done || st.Holds != 0 {
-			t.Errorf("done: %v, %d holds", done, st.Holds)
+		if st := b.Stats(); !done || st.OnHold != 0 {
+			t.Errorf("done: %v, %d on hold", done, st.OnHold)
 		}
 	})
 }

@@ -148,7 +148,7 @@ func TestHold(t *testing.T) {
 		h.releaseAll()
 		synctest.Wait()
 		st := p.Stats()
-		if st.Holds != 1 || st.OnHold != 0 || st.HoldsToLimit != 0 || st.Failed != 1 || st.Handled != 4 {
+		if st.HoldDurations.Count() != 1 || st.OnHold != 0 || st.HoldsToLimit != 0 || st.Failed != 1 || st.Handled != 4 {
 			t.Errorf("%+v", st)
 		}
 		if strings.Contains(logs.String(), "limit") {
@@ -238,7 +238,7 @@ func TestHoldTwiceInACall(t *testing.T) {
 		r.after(2 * time.Hour)
 		r.endCleanly()
 		equal(t, "calls", h.took(), "a 1 0s", "a 1 2m0s")
-		if st := p.Stats(); st.Holds != 1 || st.HoldsToLimit != 0 {
+		if st := p.Stats(); st.HoldDurations.Count() != 1 || st.HoldsToLimit != 0 {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -326,7 +326,7 @@ func TestKeysOnHold(t *testing.T) {
 		if held := p.Inspector().Snapshot(5).OnHold; len(held) != 3 || held[1].Key != any("b") {
 			t.Errorf("%+v", held)
 		}
-		if st := p.Stats(); st.OnHold != 3 || st.Busy != 0 || st.Holds != 3 {
+		if st := p.Stats(); st.OnHold != 3 || st.Busy != 0 {
 			t.Errorf("%+v", st)
 		}
 		r.cancel()

@@ -1,11 +1,8 @@
 package worker
 
 import (
-	"context"
 	"log/slog"
-	"runtime"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -17,15 +14,6 @@ func (t *Tracker[T]) setLogger() {
 	}
 	if t.options.Name != "" {
 		t.logger = t.logger.With("queue", t.options.Name)
-	}
-}
-
-// log writes a line whose source is the place where the program made the pool.
-func (t *Tracker[T]) log(ctx context.Context, level slog.Level, message string, args ...any) {
-	if t.logger.Enabled(ctx, level) {
-		line := slog.NewRecord(time.Now(), level, message, t.madeAt)
-		line.Add(args...)
-		_ = t.logger.Handler().Handle(ctx, line)
 	}
 }
 
@@ -69,7 +57,7 @@ func (c *Tracked[T]) logCall() {
 	if p, ok := r.Err.(*PanicError); ok {
 		args = append(args, "stack", string(p.Stack))
 	}
-	t.log(c.base, level, message, t.withCauses(args, r.Key)...)
+	t.logger.Log(c.base, level, message, t.withCauses(args, r.Key)...)
 }
 
 func isPowerOfTwo(n int) bool { return n&(n-1) == 0 }
@@ -80,18 +68,6 @@ func (t *Tracker[T]) withCauses(args []any, key T) []any {
 		args = append(args, "causes", causes.String())
 	}
 	return args
-}
-
-// callerOutside returns the program counter of the function that has called into this package, or zero.
-func callerOutside() uintptr {
-	var pcs [16]uintptr
-	for _, pc := range pcs[:runtime.Callers(2, pcs[:])] {
-		frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
-		if !strings.HasPrefix(frame.Function, "github.com/keyedqueue/workqueue/worker.") {
-			return pc
-		}
-	}
-	return 0
 }
 
 // cut returns s, or the beginning of it if it is longer than size. It does not keep the rest in memory.

@@ -39,17 +39,14 @@ type Options[T comparable] struct {
 	StartLimit *rate.Limiter
 
 	// List returns all keys, for programs that may miss events. Run calls it when it begins, and adds every key
-	// once. If it fails it is called again after 1 s, then after twice as long each time, up to a minute or
-	// Resync. It should return when its context ends.
+	// once: in a queue that has priorities with -100, which is controller-runtime's LowPriority. If List fails it
+	// is called again after 1 s, then after twice as long each time, up to a minute or Resync. It should return
+	// when its context ends.
 	List func(ctx context.Context) (iter.Seq[T], error)
 	// Resync is the period after which List is called again. Each key of the last list is added once in a
 	// period, at its moment of [Every], also in a pause. The pool keeps all keys in memory. Zero means that they
 	// are listed and added once.
 	Resync time.Duration
-	// ListPriority is the priority of List's adds in a queue that has priorities. Nil means -100, which is
-	// controller-runtime's LowPriority. The add of a key that this pool is handling has priority 0, and does not
-	// end its [Call.UntilAdded].
-	ListPriority *int
 
 	// Drain says what Run still finishes when its context ends.
 	Drain Drain
@@ -76,8 +73,6 @@ type Options[T comparable] struct {
 	// OnFinish is called after each call of the handler, before Done. The context is the handler's, and may
 	// have ended.
 	OnFinish func(ctx context.Context, r Result[T])
-	// OnGiveUp is called before OnFinish for a key that has failed and is not retried.
-	OnGiveUp func(ctx context.Context, r Result[T])
 	// OnStuck is called once for a stuck call, with its context. It may still run when Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 
@@ -149,26 +144,19 @@ func (o *Options[T]) check() error {
 	return errors.Join(errs...)
 }
 
-// lowPriority is controller-runtime's LowPriority, with which its informers add what has not changed.
-const lowPriority = -100
-
 // setDefaults replaces zero values by what they mean.
 func (o *Options[T]) setDefaults() {
 	o.Workers = cmp.Or(o.Workers, 1)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
 	o.CancelGrace = cmp.Or(o.CancelGrace, time.Second)
 	o.KeepGivenUp = cmp.Or(o.KeepGivenUp, 1000)
-	if o.ListPriority == nil {
-		low := lowPriority
-		o.ListPriority = &low
-	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
 }
 
-// durationBuckets returns the buckets of Stats.Durations: the provider's, or our own.
-func (o *Options[T]) durationBuckets() (*observe.Buckets, error) {
+// buckets returns the buckets of the histograms: the provider's, or our own if it has none that make sense.
+func (o *Options[T]) buckets() *observe.Buckets {
 	bounds := observe.HandlerBounds
 	if p, ok := o.provider().(interface{ PoolHistogramBounds() []float64 }); ok {
 		if own := p.PoolHistogramBounds(); own != nil {
@@ -177,10 +165,9 @@ func (o *Options[T]) durationBuckets() (*observe.Buckets, error) {
 	}
 	buckets, err := observe.SharedBuckets(bounds)
 	if err != nil {
-		err = fmt.Errorf("worker: PoolHistogramBounds: %w", err)
 		buckets, _ = observe.SharedBuckets(observe.HandlerBounds)
 	}
-	return buckets, err
+	return buckets
 }
 
 // provider returns the provider of metrics, or nil.

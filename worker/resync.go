@@ -21,6 +21,9 @@ const (
 	listRetryMax = time.Minute
 )
 
+// lowPriority is controller-runtime's LowPriority, with which its informers add what has not changed.
+const lowPriority = -100
+
 // startResync starts what Options.List asks for. It has ended when the channel is closed.
 func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 	ctx, end := context.WithCancel(p.startCtx)
@@ -87,7 +90,7 @@ func (p *Pool[T]) addOneListed(key T) {
 	handled := t.findRunningLocked(key) != nil
 	t.mu.Unlock()
 	if t.priorities != nil && !handled {
-		t.priorities.AddWithPriority(key, *t.options.ListPriority, 0)
+		t.priorities.AddWithPriority(key, lowPriority, 0)
 	} else {
 		p.queue.AddCause(key, workqueue.Cause{Reason: "resync", Quiet: true})
 	}
@@ -113,15 +116,15 @@ func (p *Pool[T]) keepListing(ctx context.Context, lists chan<- []T) {
 				wait = retry
 			}
 			retry = min(2*retry, listRetryMax)
-			p.tracker.log(ctx, slog.LevelError, "The keys could not be listed", "err", err, "again", wait)
+			p.tracker.logger.Log(ctx, slog.LevelError, "The keys could not be listed", "err", err, "again", wait)
 		}
 		sleep(ctx, p.options.Clock, wait)
 	}
 }
 
-// list calls Options.List, and counts.
+// list calls Options.List, and notes whether it succeeds.
 func (p *Pool[T]) list(ctx context.Context) (keys []T, err error) {
-	t, started := p.tracker, p.options.Clock.Now()
+	t := p.tracker
 	all, err := p.options.List(ctx)
 	if err == nil && all != nil {
 		for key := range all {
@@ -135,7 +138,7 @@ func (p *Pool[T]) list(ctx context.Context) (keys []T, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := &t.mu.counted; err == nil {
-		c.Listed, c.ListedAt, c.ListTook = len(keys), ended, ended.Sub(started)
+		c.ListedAt = ended
 	} else if ctx.Err() == nil {
 		c.ListsFailed++
 	}

@@ -90,7 +90,7 @@ func (p *Pool[T]) fail(err error) {
 	})
 	p.Stop(Running)
 	if first {
-		p.tracker.log(context.Background(), slog.LevelError, "The workers end because of a fatal error", "err", err)
+		p.tracker.logger.Log(context.Background(), slog.LevelError, "The workers end because of a fatal error", "err", err)
 	}
 }
 
@@ -188,7 +188,7 @@ func (p *Pool[T]) endQueue() {
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
 	if !left.Empty() {
 		// Counts and String, because there may be very many keys.
-		p.tracker.log(context.Background(), slog.LevelWarn, "Keys are left undone",
+		p.tracker.logger.Log(context.Background(), slog.LevelWarn, "Keys are left undone",
 			"unfinished", len(left.Unfinished), "notStarted", len(left.NotStarted),
 			"failing", len(left.Failing), "left", left.String())
 	}
@@ -204,7 +204,7 @@ func (p *Pool[T]) settleAnswers() (unsettled []T) {
 	defer cancel()
 	unsettled, err := p.tracker.answerer.Settle(ctx)
 	if err != nil {
-		p.tracker.log(ctx, slog.LevelWarn, "The queue's server may not know how the last calls have ended",
+		p.tracker.logger.Log(ctx, slog.LevelWarn, "The queue's server may not know how the last calls have ended",
 			"err", err, "keys", len(unsettled))
 	}
 	return unsettled

@@ -144,18 +144,6 @@ func TestLongestPeriod(t *testing.T) {
 	})
 }
 
-type badBounds struct{ statsProvider }
-
-func (badBounds) PoolHistogramBounds() []float64 { return []float64{3, 2, 1} }
-
-// Run reports bad bounds of histograms as an error.
-func TestBadBounds(t *testing.T) {
-	err := worker.New(newQueue(), fine, options{MetricsProvider: badBounds{}}).Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "PoolHistogramBounds") {
-		t.Errorf("Run returned %v", err)
-	}
-}
-
 // A given-up key whose next call puts it on hold is not listed any more.
 func TestGivenUpThenHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -54,9 +53,6 @@ type KeySnapshot[T comparable] struct {
 	OnHold  *OnHoldKey[T]  `json:"on_hold,omitempty"`
 	Failing *FailedKey[T]  `json:"failing,omitempty"`
 	GivenUp *FailedKey[T]  `json:"given_up,omitempty"`
-	// PanicStack, at most 8 KiB, is the stack of the key's last panic since it fails, if that is among the last
-	// 32 of the pool.
-	PanicStack string `json:"panic_stack,omitempty"`
 	// Causes are those of the running call.
 	Causes workqueue.Causes `json:"causes,omitzero"`
 	// AtOnce is how many calls in a row wanted the key again at once, see [Call.AtOnce].
@@ -168,8 +164,5 @@ func addKnownHere[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 	if f := t.mu.givenUp.Find(key); f != nil && s.Failing == nil {
 		givenUp := as(*f, s.Key)
 		s.GivenUp = &givenUp
-	}
-	if f := cmp.Or(s.Failing, s.GivenUp); f != nil {
-		s.PanicStack = t.panicStackLocked(key, f.Since)
 	}
 }

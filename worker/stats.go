@@ -49,18 +49,14 @@ type Stats struct {
 	// Looping is the number of keys that are slowed down, see [Call.AtOnce]. A key that others have handled
 	// counts for ten minutes more.
 	Looping int `json:"looping"`
-	// Holds counts the holds of [Call.Hold] that have begun, and HoldsToLimit those that have come to their
-	// limit. OnHold is the number of keys on hold.
-	Holds        uint64 `json:"holds"`
+	// OnHold is the number of keys on hold, and HoldsToLimit counts the holds that have come to their limit.
 	OnHold       int    `json:"on_hold"`
 	HoldsToLimit uint64 `json:"holds_to_limit"`
 
 	// Failing is the number of failing keys of the queue.
 	Failing int `json:"failing"`
-	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], and GivenUpUnlisted counts those that
-	// left it because it was full.
-	GivenUpKeys     int    `json:"given_up_keys"`
-	GivenUpUnlisted uint64 `json:"given_up_unlisted"`
+	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot].
+	GivenUpKeys int `json:"given_up_keys"`
 
 	// Durations has the times that the handler took.
 	Durations *workqueue.Histogram `json:"durations"`
@@ -82,12 +78,9 @@ type Stats struct {
 	// count. Of a queue on a server, keys that other processes have dealt with may count for ten minutes.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
-	// Listed is how many keys the last successful call of Options.List had, ListedAt when it ended, and ListTook
-	// how long it took. ListsFailed counts the failed ones.
-	Listed      int           `json:"listed,omitempty"`
-	ListedAt    time.Time     `json:"listed_at,omitzero"`
-	ListTook    time.Duration `json:"list_took_ns,omitempty"`
-	ListsFailed uint64        `json:"lists_failed,omitempty"`
+	// ListedAt is when the last successful call of Options.List ended. ListsFailed counts the failed ones.
+	ListedAt    time.Time `json:"listed_at,omitzero"`
+	ListsFailed uint64    `json:"lists_failed,omitempty"`
 
 	// Ended reports that Run has returned and no handler is running: nothing changes any more.
 	Ended bool `json:"ended"`
@@ -115,24 +108,20 @@ func (s Stats) Plus(t Stats) Stats {
 	s.RequeuedAfter += t.RequeuedAfter
 	s.Interrupted += t.Interrupted
 	s.Looping += t.Looping
-	s.Holds += t.Holds
 	s.OnHold += t.OnHold
 	s.HoldsToLimit += t.HoldsToLimit
 	s.GivenUp += t.GivenUp
 	s.Failing = max(s.Failing, t.Failing)
 	s.GivenUpKeys += t.GivenUpKeys
-	s.GivenUpUnlisted += t.GivenUpUnlisted
 	s.Durations = s.Durations.Plus(t.Durations)
 	s.Changes = s.Changes.Plus(t.Changes)
 	s.RetryDelays = s.RetryDelays.Plus(t.RetryDelays)
 	s.HoldDurations = s.HoldDurations.Plus(t.HoldDurations)
 	s.BusiestShare = max(s.BusiestShare, t.BusiestShare)
 	s.OldestUnanswered = max(s.OldestUnanswered, t.OldestUnanswered)
-	s.Listed += t.Listed
 	if s.ListedAt.IsZero() || !t.ListedAt.IsZero() && t.ListedAt.Before(s.ListedAt) {
 		s.ListedAt = t.ListedAt
 	}
-	s.ListTook = max(s.ListTook, t.ListTook)
 	s.ListsFailed += t.ListsFailed
 	s.Ended = s.Ended && t.Ended
 	return s
@@ -193,7 +182,7 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s.BusiestShare = t.busiestShareLocked(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
 	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.total-t.mu.holds.slow
-	s.GivenUpKeys, s.GivenUpUnlisted = t.mu.givenUp.Len(), t.mu.givenUp.Left
+	s.GivenUpKeys = t.mu.givenUp.Len()
 	s.Busy = len(t.mu.running)
 	s.Ended = s.Busy+t.mu.holds.total == 0
 	for _, c := range t.mu.running {
@@ -210,9 +199,8 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 func (t *Tracker[T]) countLocked(c *Tracked[T]) int {
 	n, r := &t.mu.counted, &c.result
 	n.Handled++
-	if p, ok := r.Err.(*PanicError); ok {
+	if _, panicked := r.Err.(*PanicError); panicked {
 		n.Panicked++
-		t.addPanicLocked(panickedCall[T]{r.Key, r.Started.Add(r.Duration), cut(string(p.Stack), maxStack)})
 	}
 	if t.options.HandlerTimeout > 0 && r.Duration >= t.options.HandlerTimeout {
 		n.TimedOut++

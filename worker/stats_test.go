@@ -274,3 +274,32 @@ type statsProvider struct{ provider }
 
 func (statsProvider) HistogramBounds() []float64                       { return nil }
 func (statsProvider) WatchQueue(name string, _ func() workqueue.Stats) {}
+
+// A pool knows for how long its calls have been running. Keys on hold run no call.
+func TestStatsOfRunningCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q"})
+		pool := worker.New(q, func(ctx context.Context, key string) error {
+			if key == "held" {
+				return holds(ctx, "it is ready", time.Hour, func(func()) {})
+			}
+			<-ctx.Done()
+			return nil
+		}, options{Workers: 3, Name: "p"})
+		r := run(t, pool)
+		q.Add("held")
+		q.Add("a")
+		r.after(time.Second)
+		q.Add("b")
+		r.after(3 * time.Second)
+		s := pool.Stats()
+		if s.LongestRunning != 3*time.Second || s.UnfinishedWork != 5*time.Second || s.OnHold != 1 || s.Busy != 2 {
+			t.Errorf("longest %v, unfinished %v, %d held, %d busy", s.LongestRunning, s.UnfinishedWork, s.OnHold, s.Busy)
+		}
+		if s.Name != "p" || s.Queue != "q" {
+			t.Errorf("pool %q of queue %q", s.Name, s.Queue)
+		}
+		_ = r.end()
+	})
+}

@@ -42,6 +42,8 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 	}
 }
 
+const maxStack = 8 << 10 // bytes
+
 // stuckCall is a call that is to be reported.
 type stuckCall[T comparable] struct {
 	RunningKey[T]
@@ -95,7 +97,7 @@ func (t *Tracker[T]) currentGoroutine() string {
 
 func (t *Tracker[T]) reportStuck(c stuckCall[T]) {
 	args := t.withCauses([]any{"key", c.Key, "running", c.Duration, "stack", c.Stack}, c.Key)
-	t.log(c.call.base, slog.LevelWarn, "A handler is stuck", args...)
+	t.logger.Log(c.call.base, slog.LevelWarn, "A handler is stuck", args...)
 	if t.options.OnStuck != nil {
 		t.options.OnStuck(c.call.ctx, c.RunningKey)
 	}

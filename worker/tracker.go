@@ -42,7 +42,6 @@ type Tracker[T comparable] struct {
 	options Options[T]
 	argsErr error        // what makes no sense in the queue and the options
 	logger  *slog.Logger // with the name as attribute
-	madeAt  uintptr      // where the program made the tracker or its pool
 
 	// The queue as the program has made it, and as each of the interfaces that it implements. The others are
 	// nil.
@@ -69,7 +68,6 @@ type Tracker[T comparable] struct {
 		mostRunning int // how many calls have run at once, at most
 		records     records[T]
 		givenUp     lastkeys.List[T, FailedKey[T]]
-		panics      []panickedCall[T] // the last maxPanics
 		holds       holds[T]
 		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key is
 		// put on hold counts twice.) nextDone is closed when that of a hold does.
@@ -87,9 +85,8 @@ type Tracker[T comparable] struct {
 }
 
 // NewTracker returns a tracker for the keys of queue. It uses the options Name, MaxRetries, RetryFor,
-// HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger, Clock and, for the buckets of
-// histograms only, MetricsProvider. It panics if an option makes no sense, or queue is nil or not of this
-// project.
+// HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnStuck, Logger, Clock and, for the buckets of histograms
+// only, MetricsProvider. It panics if an option makes no sense, or queue is nil or not of this project.
 func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := newTracker(queue, options)
 	if t.argsErr != nil {
@@ -118,11 +115,11 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() { // a variable that was not set
 		queue = nil
 	}
-	t := &Tracker[T]{raw: queue, options: options, madeAt: callerOutside()}
+	t := &Tracker[T]{raw: queue, options: options}
 	t.options.setDefaults()
 	t.mu.givenUp.Max = t.options.KeepGivenUp
-	buckets, err := t.options.durationBuckets()
-	t.argsErr = errors.Join(checkQueue(queue), options.check(), err)
+	buckets := t.options.buckets()
+	t.argsErr = errors.Join(checkQueue(queue), options.check())
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	t.mu.retryDelays, t.mu.holdTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	t.readStats = t.ownStats

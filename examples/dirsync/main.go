@@ -120,8 +120,10 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	stats := s.queue.(workqueue.Extended[string]).Stats
 	options := worker.Options[string]{
 		Workers: 4, MaxRetries: 8, Drain: worker.All, CancelGrace: math.MaxInt64, // A copy ends with its context.
-		OnGiveUp: func(_ context.Context, r worker.Result[string]) {
-			s.log.Printf("gave up on %q: %v", r.Key, r.Err)
+		OnFinish: func(_ context.Context, r worker.Result[string]) {
+			if r.Next == worker.NextGiveUp {
+				s.log.Printf("gave up on %q: %v", r.Key, r.Err)
+			}
 		},
 	}
 	if s.once {
