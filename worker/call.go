@@ -183,7 +183,7 @@ func (c *Tracked[T]) countFailure() {
 	retry, err := t.queue.Fail(ctx, r.Key, workqueue.Failure{Err: r.Err, AtLeast: r.After,
 		MaxRetries: t.options.MaxRetries, RetryFor: t.options.RetryFor, Terminal: r.Next == NextGiveUp})
 	if err != nil {
-		t.logger.Log(ctx, slog.LevelDebug, "The queue's server has not answered to a failure", "key", r.Key, "err", err)
+		t.logger.Debug("The queue's server has not answered to a failure", "key", r.Key, "err", err)
 	}
 	r.Attempt, c.sameFailure, c.retryDelay = retry.Attempt, retry.Same, retry.Delay
 	if retry.GivenUp {

@@ -39,7 +39,7 @@ type Options[T comparable] struct {
 	StartLimit *rate.Limiter
 
 	// List returns all keys, for programs that may miss events. Run calls it when it begins, and adds every key
-	// once: in a queue that has priorities with -100, which is controller-runtime's LowPriority. If List fails it
+	// once, with controller-runtime's LowPriority, which is -100, if the queue has priorities. A List that fails
 	// is called again after 1 s, then after twice as long each time, up to a minute or Resync. It should return
 	// when its context ends.
 	List func(ctx context.Context) (iter.Seq[T], error)

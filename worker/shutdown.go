@@ -90,7 +90,7 @@ func (p *Pool[T]) fail(err error) {
 	})
 	p.Stop(Running)
 	if first {
-		p.tracker.logger.Log(context.Background(), slog.LevelError, "The workers end because of a fatal error", "err", err)
+		p.tracker.logger.Error("The workers end because of a fatal error", "err", err)
 	}
 }
 

@@ -85,8 +85,8 @@ type Tracker[T comparable] struct {
 }
 
 // NewTracker returns a tracker for the keys of queue. It uses the options Name, MaxRetries, RetryFor,
-// HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnStuck, Logger, Clock and, for the buckets of histograms
-// only, MetricsProvider. It panics if an option makes no sense, or queue is nil or not of this project.
+// HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnStuck, Logger, Clock and, for the buckets of its
+// histograms, MetricsProvider. It panics if an option makes no sense, or queue is nil or not of this project.
 func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := newTracker(queue, options)
 	if t.argsErr != nil {
