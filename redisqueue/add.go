@@ -14,11 +14,10 @@ import (
 // that still run.
 func (q *Queue[T]) Add(item T) { q.put(item, (*shard[T]).addLocked) }
 
-// AddContext is Add that returns nil when the server, and WaitReplicas replicas of it, have item. That takes
-// one round trip, shared with concurrent callers, or two if a call is under way, and another one for the
-// replicas. If ctx has already ended, it adds nothing. If ctx ends later, it returns ctx.Err(), joined with
-// the server's failure if there is one; the add stays on its way. It returns [ErrNotReplicated] if too few
-// replicas confirm, and ErrShutDown if Add would do nothing or the add was dropped.
+// AddContext is Add that returns nil when the server has item. That takes one round trip, shared with
+// concurrent callers, or two if a call is under way. If ctx has already ended, it adds nothing. If ctx ends
+// later, it returns ctx.Err(), joined with the server's failure if there is one; the add stays on its way. It
+// returns ErrShutDown if Add would do nothing or the add was dropped.
 func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 	return q.confirm(ctx, item, (*shard[T]).addLocked)
 }

@@ -340,19 +340,14 @@ func TestNewRefuses(t *testing.T) {
 	for i, config := range []Config[string]{
 		{}, {Name: "{"}, {Name: "}"}, {Name: "test", Lease: time.Second - 1}, {Name: "test", Lease: -1},
 		{Name: "test", Shards: -1}, {Name: "test", Shards: maxShards + 1},
-		{Name: "test", WaitReplicas: 1, WaitTimeout: client.Options().ReadTimeout},
 	} {
 		if q, err := New(context.Background(), client, config); q != nil || err == nil ||
 			errors.Is(err, ErrIncompatible) {
 			t.Errorf("New() with config %d returns a queue: %v, %v", i, q != nil, err)
 		}
 	}
-	for _, config := range []Config[string]{
-		{Name: "test", Lease: time.Second, Shards: maxShards}, {Name: "test", WaitReplicas: 1,
-			WaitTimeout: client.Options().ReadTimeout - 1},
-	} {
-		must(t, config.complete(client.Options().ReadTimeout))
-	}
+	config := Config[string]{Name: "test", Lease: time.Second, Shards: maxShards}
+	must(t, config.complete(client.Options().ReadTimeout))
 }
 
 // The server has executed a Discard, and the session has ended before its answer came. It is not sent again:
@@ -410,16 +405,11 @@ func TestBatchOnAFullServer(t *testing.T) {
 	}
 }
 
-// A call that waits for the server's replicas takes no connection that other calls need, and neither does a
-// blocking read.
+// A blocking read takes no connection that other calls need.
 func TestWaitingTakesNoConnection(t *testing.T) {
 	s := startServer(t)
 	client := newClient(t, &redis.Options{Addr: s.addr, PoolSize: 1, ReadTimeout: time.Minute})
-	q := newTestQueue(t, client, Config[string]{WaitReplicas: 1, WaitTimeout: 6 * time.Second,
-		PollInterval: 5 * time.Second})
-	confirmed := make(chan error, 1)
-	go func() { confirmed <- q.AddContext(context.Background(), "x") }()
-	mustGet(t, q, "x")
+	q := newTestQueue(t, client, Config[string]{PollInterval: 5 * time.Second})
 	go q.Get() // which reads
 	waitForGetters(t, q, 1)
 	for range 5 {
@@ -427,6 +417,4 @@ func TestWaitingTakesNoConnection(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	q.Done("x")
-	wantErr(t, <-confirmed, ErrNotReplicated)
 }

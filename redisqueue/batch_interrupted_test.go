@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,4 +236,38 @@ func sortedNames(m map[string]func() func()) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// A batch is never sent under a number that another one had: a batch that a full server has refused, and that
+// arrives a second time when there is room again, changes nothing.
+func TestDelayedCopyOfRefusedBatch(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	ctx := within(t, 20*time.Second)
+	var q *Queue[string]
+	var armed atomic.Bool
+	client.AddHook(hook(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			err := next(ctx, cmd)
+			if cmd.Name() == "evalsha" && armed.Swap(false) {
+				s.limitMemory("0")
+				q.Done("held")
+				s.client().Do(ctx, cmd.Args()...) // The copy.
+			}
+			return err
+		}
+	}))
+	q = newTestQueue(t, client, Config[string]{})
+	addAndGet(t, q, "held")
+	s.fill()
+	armed.Store(true)
+	must(t, q.AddContext(ctx, "x"))
+	flush(t, q)
+	if armed.Load() || q.Info().Errors != 1 {
+		t.Errorf("%d batches were refused, want 1", q.Info().Errors)
+	}
+	if st := freshStats(t, q); st.Processing != 0 || st.Queued != 1 {
+		t.Errorf("Stats() = %+v: want the Done executed and x queued", st)
+	}
+	getEach(t, q, "x")
 }

@@ -31,7 +31,7 @@ type Config[T comparable] struct {
 	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always
 	// in the same one; order holds within a shard. All replicas must have the same number; to change it, let
 	// the queue run empty, stop all replicas and call Purge. 1 if zero, at most 1,024. A replica uses a
-	// connection for each, another while getters wait, and another with WaitReplicas.
+	// connection for each, and another while getters wait.
 	Shards int
 	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and
 	// UnmarshalText by these, others as JSON. New returns an error for types that would not come back equal
@@ -76,12 +76,6 @@ type Config[T comparable] struct {
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int
 	GivenUpAge   time.Duration
-	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm
-	// it. None if zero. Nothing else waits for them. In a cluster it needs go-redis's ClusterClient.
-	WaitReplicas int
-	// WaitTimeout bounds the wait for these. It must be below the client's ReadTimeout. If zero, half of
-	// that, at most 1 s.
-	WaitTimeout time.Duration
 	// OnError is called when the server does not answer, refuses what it is asked for or may evict keys, and
 	// again for each attempt that fails; when a lease is lost; when a key cannot be decoded; and once if the
 	// server's user may not call BLPOP, so that keys come up to a PollInterval late. It is called without a
@@ -130,9 +124,6 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 		return fmt.Errorf("redisqueue: a PriorityStep of %v is negative", c.PriorityStep)
 	case c.Shards < 0 || c.Shards > maxShards:
 		return fmt.Errorf("redisqueue: %d Shards are not between 0 and %d", c.Shards, maxShards)
-	case c.WaitReplicas > 0 && c.WaitTimeout >= readTimeout:
-		return fmt.Errorf("redisqueue: a WaitTimeout of %v needs a client with a longer ReadTimeout than %v",
-			c.WaitTimeout, readTimeout)
 	}
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.PollInterval = min(positiveOr(c.PollInterval, time.Second), c.Lease/3)
@@ -142,8 +133,6 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	} else { // BLPop, see readWakeUp, takes whole seconds. For these the client extends its ReadTimeout.
 		c.PollInterval = c.PollInterval.Truncate(time.Second)
 	}
-	// Redis counts both in milliseconds, and zero means forever.
-	c.WaitTimeout = max(positiveOr(c.WaitTimeout, min(time.Second, readTimeout/2)), time.Millisecond)
 	c.PriorityStep = cmp.Or(c.PriorityStep, time.Minute)
 	c.StartLimit.Burst = max(c.StartLimit.Burst, 1)
 	c.MaxLostLeases = cmp.Or(c.MaxLostLeases, 10)

@@ -337,7 +337,7 @@ func TestCommandsAreListed(t *testing.T) {
 	_, checked, _ := strings.Cut(batchLua, "string.gmatch('")
 	checked, _, _ = strings.Cut(checked, "'%u+'")
 	calls := regexp.MustCompile(`\b(?:p?call|callAll)\('([A-Z]+)'|'(Z[A-Z]*SCAN|Z[A-Z]*RANGE|[SH]SCAN)'`)
-	for _, script := range []string{batchLua, lua("data read"), replicatedLua} {
+	for _, script := range []string{batchLua, lua("data read")} {
 		for _, call := range calls.FindAllStringSubmatch(script, -1) {
 			command := call[1] + call[2]
 			if !regexp.MustCompile(`\+` + strings.ToLower(command) + `\b`).Match(page) {

@@ -7,6 +7,8 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,10 +28,7 @@ func TestHugeBurst(t *testing.T) {
 func TestTinyTimes(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, &redis.Options{Addr: startServer(t).addr, ReadTimeout: -1})
-	q := newTestQueue(t, client, Config[string]{PollInterval: 1, WaitReplicas: 1, WaitTimeout: 1})
-	wantErr(t, q.AddContext(within(t, 10*time.Second), "a"), ErrNotReplicated)
-	mustGet(t, q, "a")
-	q.Done("a")
+	q := newTestQueue(t, client, Config[string]{PollInterval: 1})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() { _, _ = q.GetContext(ctx) }()
@@ -55,6 +54,34 @@ func TestPollInterval(t *testing.T) {
 			t.Errorf("a PollInterval of %v is %v, want %v", d, config.PollInterval, want)
 		}
 	}
+}
+
+// A getter that waits does not make the client reconnect at each poll.
+func TestPollsReuseTheirConnection(t *testing.T) {
+	s := startServer(t)
+	client := newClient(t, &redis.Options{Addr: s.addr, ReadTimeout: 300 * time.Millisecond})
+	ctx := context.Background()
+	q := newTestQueue(t, client, Config[string]{Lease: 2 * time.Second})
+	getting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	all.Go(func() { _, _ = q.GetContext(getting) })
+	connections := func() (n int) {
+		info := s.client().Info(ctx, "stats").Val()
+		for line := range strings.Lines(info) {
+			_, _ = fmt.Sscanf(line, "total_connections_received:%d", &n)
+		}
+		return n
+	}
+	waitForSleepers(t, s.client(), 1)
+	polls := func() uint64 { return q.Info().Calls }
+	before, first := connections(), polls()
+	waitUntil(t, func() bool { return polls() >= first+5 })
+	if n := connections() - before - 1; n > 2 { // connections makes one itself.
+		t.Errorf("%d connections for 5 polls", n)
+	}
+	cancel()
+	all.Wait()
 }
 
 // The client that waits shares no state with the program's: newer versions of go-redis keep handlers and caches in the options, and

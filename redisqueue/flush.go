@@ -9,13 +9,12 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked
-// for before: adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail.
-// After shutdown it returns nil if the server has everything, and ErrShutDown if something was dropped or
-// replicas would have to confirm. In a tool (see Attach) it returns the server's error, once, if that has
-// refused something since the last Flush.
+// Flush returns nil when the server has all that this replica was asked for before: adds, Done and the rest.
+// Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil if the
+// server has everything, and ErrShutDown if something was dropped. In a tool (see Attach) it returns the
+// server's error, once, if that has refused something since the last Flush.
 func (q *Queue[T]) Flush(ctx context.Context) error {
-	err := q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.buffer.newest) })
+	err := q.confirmAll(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, s := range q.shards {
@@ -42,10 +41,7 @@ func (q *Queue[T]) Settle(ctx context.Context) (unsettled []T, err error) {
 			}
 			break
 		}
-		err = q.confirmAll(ctx, func(s *shard[T]) *confirmation {
-			return s.registerLocked(&confirmation{target: s.buffer.newest})
-		})
-		if err != nil || !isEnding {
+		if err = q.confirmAll(ctx); err != nil || !isEnding {
 			break
 		}
 	}
@@ -85,24 +81,24 @@ func (q *Queue[T]) unsettled() (keys []T) {
 // confirm is put that waits until the server has executed the operation.
 func (q *Queue[T]) confirm(ctx context.Context, item T, put putter[T]) error {
 	encoded, s := q.locate(item)
-	var c *confirmation
-	if err := q.whileOpen(ctx, func() { c = s.confirmLocked(put(s, encoded)) }); err != nil {
+	var result <-chan error
+	if err := q.whileOpen(ctx, func() { result = s.confirmLocked(put(s, encoded)) }); err != nil {
 		return err
 	}
-	return q.wait(ctx, c.result)
+	return q.wait(ctx, result)
 }
 
-// confirmAll calls request for each shard, and waits for all confirmations that this returns.
-func (q *Queue[T]) confirmAll(ctx context.Context, request func(s *shard[T]) *confirmation) error {
-	confirmations := make([]*confirmation, len(q.shards))
+// confirmAll waits until the server has executed all operations of all shards.
+func (q *Queue[T]) confirmAll(ctx context.Context) error {
+	results := make([]<-chan error, len(q.shards))
 	q.mu.Lock()
 	for i, s := range q.shards {
-		confirmations[i] = request(s)
+		results[i] = s.confirmLocked(s.buffer.newest)
 	}
 	q.mu.Unlock()
 	var errs []error
-	for _, c := range confirmations {
-		errs = append(errs, q.wait(ctx, c.result))
+	for _, result := range results {
+		errs = append(errs, q.wait(ctx, result))
 	}
 	return errors.Join(errs...)
 }
@@ -125,76 +121,46 @@ func (q *Queue[T]) wait(ctx context.Context, result <-chan error) error {
 
 // confirmations are the calls that wait for the server.
 type confirmations struct {
-	waiting  []*confirmation
+	waiting  []confirmation
 	executed opSeq // all operations up to here were executed
-	// replicating have been executed and wait for the server's replicas. Batches are sent meanwhile: only
-	// confirmations wait.
-	replicating []*confirmation
-	replicator  bool    // the goroutine that runs replicate exists
-	session     session // that of the newest batch that one of replicating waits for
 }
 
-// confirmation is a call that waits until the server has executed target, with all operations before it, and
-// has answered a batch with the number minBatch or more.
+// confirmation is a call that waits until the server has executed all operations up to target.
 type confirmation struct {
-	target     opSeq
-	minBatch   uint64
-	replicated bool // replicas of the server must also have it
-	result     chan error
+	target opSeq
+	result chan error
 }
 
-// confirmLocked returns a confirmation of all operations up to target.
-func (s *shard[T]) confirmLocked(target opSeq) *confirmation {
-	c := &confirmation{target: target}
-	if s.q.config.WaitReplicas > 0 {
-		// replicated.lua looks for a session and batchSeq. The server may have forgotten an old batch, so this
-		// waits for a new one.
-		c.replicated, c.minBatch = true, s.batches+1
-	}
-	return s.registerLocked(c)
-}
-
-// registerLocked lets c wait for its batch, or answers it at once.
-func (s *shard[T]) registerLocked(c *confirmation) *confirmation {
-	e := &s.q.mu.ending
-	c.result = make(chan error, 1)
+// confirmLocked returns a channel that brings nil when the server has executed all operations up to target.
+func (s *shard[T]) confirmLocked(target opSeq) <-chan error {
+	e, result := &s.q.mu.ending, make(chan error, 1)
 	switch {
-	case c.minBatch == 0 && (c.target <= s.confirmations.executed || e.over && !e.dropped):
-		c.result <- nil
+	case target <= s.confirmations.executed || e.over && !e.dropped:
+		result <- nil
 	case e.over:
-		c.result <- workqueue.ErrShutDown
+		result <- workqueue.ErrShutDown
 	default:
-		s.confirmations.waiting = append(s.confirmations.waiting, c)
-		s.kickLocked()
+		s.confirmations.waiting = append(s.confirmations.waiting, confirmation{target, result})
 	}
-	return c
+	return result
 }
 
-// answerConfirmationsLocked answers the confirmations that batch b has reached, or lets them wait for the
-// server's replicas.
-func (s *shard[T]) answerConfirmationsLocked(b *batch) {
-	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c *confirmation) bool {
-		switch {
-		case c.target > s.confirmations.executed || c.minBatch > b.number:
-			return false
-		case c.replicated:
-			s.confirmations.replicating = append(s.confirmations.replicating, c)
-			s.confirmations.session = b.session
-		default:
+// answerConfirmationsLocked answers the calls that wait for no operation in the buffer. No batch is under way.
+func (s *shard[T]) answerConfirmationsLocked() {
+	s.confirmations.executed = s.buffer.executed()
+	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c confirmation) bool {
+		isExecuted := c.target <= s.confirmations.executed
+		if isExecuted {
 			c.result <- nil
 		}
-		return true
+		return isExecuted
 	})
-	if len(s.confirmations.replicating) > 0 && !s.confirmations.replicator {
-		s.confirmations.replicator = true
-		go s.replicate()
-	}
 }
 
 // failConfirmationsLocked answers all, because what they wait for will not be sent any more.
 func (s *shard[T]) failConfirmationsLocked(err error) {
-	for _, c := range append(s.confirmations.waiting, s.confirmations.replicating...) {
+	for _, c := range s.confirmations.waiting {
 		c.result <- err
 	}
-	s.confirmations.waiting, s.confirmations.replicating = nil, nil
+	s.confirmations.waiting = nil
 }

@@ -202,10 +202,7 @@ func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.allCounts = s.allCounts || b.allCounts
 	s.buffer.putBack(b.ops)
 	s.q.mu.totals.info.LostDones += uint64(s.buffer.dropAboutHeld())
-	for _, c := range s.confirmations.waiting {
-		// Only the reply to a further batch answers c, even if no operation is left to send.
-		c.minBatch = max(c.minBatch, b.number+1)
-	}
+	s.answerConfirmationsLocked() // Maybe no operation is left to send.
 }
 
 // armLocked sets the timer to the time of the next renewal or, once that has passed, to the end of the lease.

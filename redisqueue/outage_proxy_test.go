@@ -179,14 +179,3 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 }
 
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return h(next) }
-
-// pipelineHook is a hook of a client that is about pipelines.
-type pipelineHook func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook
-
-func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return h(next)
-}

@@ -16,10 +16,9 @@ import (
 var luaFiles embed.FS
 
 var (
-	batchLua      = lua("data batch states notes keys failures operations reclaim handout reply")
-	batchScript   = redis.NewScript(batchLua)
-	readScript    = redis.NewScript(lua("data read"))
-	replicatedLua = lua("replicated")
+	batchLua    = lua("data batch states notes keys failures operations reclaim handout reply")
+	batchScript = redis.NewScript(batchLua)
+	readScript  = redis.NewScript(lua("data read"))
 )
 
 // lua returns the text of files, whose names have blanks between them, one after the other.

@@ -33,7 +33,7 @@ type Queue[T comparable] struct {
 	tool     bool          // see Attach
 	// shards do not change. What is in them is guarded by mu.
 	shards []*shard[T]
-	// blocking is for calls that wait on the server: of each shard a read and, with WaitReplicas, a WAIT.
+	// blocking is for calls that wait on the server: a read of each shard.
 	blocking redis.UniversalClient
 	ended    chan struct{} // closed when mu.ending.over is set
 
@@ -98,16 +98,12 @@ func (q *Queue[T]) closeBlocking() {
 
 // newQueue is New with a complete config and without the checks.
 func newQueue[T comparable](client redis.UniversalClient, config Config[T], script *redis.Script) *Queue[T] {
-	connections := config.Shards
-	if config.WaitReplicas > 0 {
-		connections *= 2
-	}
 	q := &Queue[T]{
 		config:   config,
 		client:   client,
 		script:   script,
 		settings: config.settings(),
-		blocking: ownConnections(client, connections),
+		blocking: ownConnections(client, config.Shards),
 		ended:    make(chan struct{}),
 	}
 	q.mu.held = make(map[T]*hold[T])
@@ -133,7 +129,7 @@ var ErrIncompatible = errors.New("redisqueue: the queue does not match the one o
 // the config.
 func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	for _, s := range q.shards {
-		b := &batch{session: session{id: newSession()}} // Its number is 0.
+		b := &batch{session: session{id: newSession()}} // Its batchSeq is 0.
 		text, err := q.script.Run(ctx, q.client, s.names.of(b.session.id), s.argv(b)...).Text()
 		if err != nil {
 			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
@@ -286,7 +282,7 @@ func (q *Queue[T]) endLocked() {
 	}
 	q.kickAllLocked()
 	for _, s := range q.shards {
-		if s.session.id != "" || s.buffer.len() > 0 || s.fetcher.inCall > 0 || s.confirmations.replicator {
+		if s.session.id != "" || s.buffer.len() > 0 || s.fetcher.inCall > 0 {
 			return
 		}
 	}

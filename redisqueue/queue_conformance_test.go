@@ -82,7 +82,7 @@ func (q nameless) Next(ctx context.Context) (workqueue.HandOut[string], error) {
 
 func (q nameless) Stats() workqueue.Stats {
 	// The suite checks numbers right after what has changed them.
-	_ = q.confirmAll(context.Background(), (*shard[string]).freshCountsLocked)
+	q.refresh(context.Background())
 	st := q.Queue.Stats()
 	if s := *leasing.StatsOf(st); s.Outage || s.Errors+s.LostLeases+s.LostDones > 0 || s.Repaired > 0 ||
 		s.CallDuration != nil && q.config.MetricsProvider == nil {
@@ -169,7 +169,7 @@ func setRapidChecks(t *testing.T, n string) {
 func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_ = q.confirmAll(ctx, (*shard[T]).freshCountsLocked)
+	q.refresh(ctx)
 	for _, s := range q.shards {
 		keys := s.names.shard
 		states, err1 := client.HGetAll(ctx, keys[1]).Result()

@@ -20,7 +20,7 @@ import (
 type tally struct {
 	histories, handlings, accepted, confirmed, replicasKilled, replicasCut, serversKilled, serversStopped,
 	flushes atomic.Int64
-	halfOpen, killedByKey, replicasLeft, otherVersions, pauses, limited  atomic.Int64
+	halfOpen, killedByKey, otherVersions, pauses, limited                atomic.Int64
 	lateAnswers, replicasEnded, serversFull, limitsChanged, olderScripts atomic.Int64
 }
 
@@ -28,13 +28,13 @@ func (y *tally) String() string {
 	return fmt.Sprintf(
 		"%d histories: %d hand-outs (%d done while the lease lived), %d confirmed adds, %d replicas killed, %d cut off, "+
 			"%d with half-open connections, %d killed by a key and %d of another version, the server killed %d times, stopped %d times, "+
-			"left %d times by the replica that confirmations wait for, full %d times, and its scripts flushed %d times; "+
+			"full %d times, and its scripts flushed %d times; "+
 			"the queue paused %d times, %d with a start limit; %d answers after the lease, %d orderly ends; "+
 			"limits changed %d times; %d replicas with an older script",
 		y.histories.Load(), y.handlings.Load(), y.accepted.Load(), y.confirmed.Load(), y.replicasKilled.Load(),
 		y.replicasCut.Load(),
 		y.halfOpen.Load(), y.killedByKey.Load(), y.otherVersions.Load(),
-		y.serversKilled.Load(), y.serversStopped.Load(), y.replicasLeft.Load(), y.serversFull.Load(),
+		y.serversKilled.Load(), y.serversStopped.Load(), y.serversFull.Load(),
 		y.flushes.Load(), y.pauses.Load(), y.limited.Load(), y.lateAnswers.Load(), y.replicasEnded.Load(),
 		y.limitsChanged.Load(), y.olderScripts.Load())
 }
@@ -162,14 +162,9 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 	config := Config[string]{Name: "history", Logger: discard, Shards: 2, MaxLostLeases: 6}
 	must(t, config.complete(time.Hour))
-	config.Lease, config.PollInterval, config.WaitTimeout = lease, lease/3, lease/4
+	config.Lease, config.PollInterval = lease, lease/3
 	config.Backoff.Base, config.Backoff.Max = time.Millisecond, lease
 	h := newHistory(t, 4)
-	var follower *server
-	if random.IntN(4) == 0 {
-		config.WaitReplicas = 1
-		follower = startServer(t, "--replicaof", "127.0.0.1", s.port(), "--repl-diskless-sync-delay", "0")
-	}
 	if random.IntN(3) == 0 {
 		config.StartLimit = StartLimit{Rate: 400, Burst: 8}
 		y.limited.Add(1)
@@ -236,7 +231,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		}
 		bury()
 		n, r := anyReplica()
-		fault, pause := random.IntN(19), time.Duration(random.IntN(800))*time.Millisecond
+		fault, pause := random.IntN(18), time.Duration(random.IntN(800))*time.Millisecond
 		switch fault {
 		case 0, 1, 2:
 			happens(&y.replicasKilled, "kill replica ", n)
@@ -284,7 +279,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			happens(&y.serversFull, "the server is full for ", pause)
 			_ = limitMemory("100kb")
 			time.AfterFunc(pause, func() { _ = limitMemory("0") })
-		case 17, 18:
+		case 11, 17:
 			config.StartLimit = []StartLimit{{}, {Rate: 100, Burst: 1}, {Rate: 400, Burst: 8}, {Rate: 20, Burst: 40}}[random.IntN(4)]
 			config.Limit = []float64{0, 50, 1000}[random.IntN(3)]
 			happens(&y.limitsChanged, "limits change, beginning with replica ", n, ": ", config.StartLimit, " ", config.Limit)
@@ -294,11 +289,6 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		case 12:
 			happens(&y.pauses, "pause the queue for ", pause)
 			r.q.Pause(pause)
-		case 11:
-			if follower != nil {
-				happens(&y.replicasLeft, "the server's replica leaves")
-				follower.kill()
-			}
 		}
 	}
 	fail := func(err error) {

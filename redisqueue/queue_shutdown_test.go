@@ -142,23 +142,20 @@ func TestShutDownHandsBack(t *testing.T) {
 
 // After shutdown, Flush and AddContext return, even if what was added is lost.
 func TestFlushAfterShutdown(t *testing.T) {
-	for _, replicas := range []int{0, 1} {
-		_, f, gaveUp, ended := oneFaulty(t, Config[string]{Lease: time.Second, WaitReplicas: replicas})
-		ended.Add("x")
-		f.down.Store(true)
-		gaveUp.Add("x")
-		for q, want := range map[*Queue[string]]error{ended: nil, gaveUp: ErrNotSent} {
-			if err := q.ShutDownContext(within(t, 10*time.Second)); err != want {
-				t.Fatalf("ShutDownContext() = %v, want %v", err, want)
-			}
-			wantErr(t, q.AddContext(within(t, 5*time.Second), "y"), workqueue.ErrShutDown)
+	_, f, gaveUp, ended := oneFaulty(t, Config[string]{Lease: time.Second})
+	ended.Add("x")
+	f.down.Store(true)
+	gaveUp.Add("x")
+	for q, want := range map[*Queue[string]]error{ended: nil, gaveUp: ErrNotSent} {
+		if err := q.ShutDownContext(within(t, 10*time.Second)); err != want {
+			t.Fatalf("ShutDownContext() = %v, want %v", err, want)
 		}
-		want := []error{nil, workqueue.ErrShutDown}[replicas]
-		wantErr(t, ended.Flush(within(t, 5*time.Second)), want)
-		wantErr(t, gaveUp.Flush(within(t, 5*time.Second)), workqueue.ErrShutDown)
-		if n := gaveUp.Stats().Dropped; n != 1 {
-			t.Errorf("%d adds were dropped, want 1", n)
-		}
+		wantErr(t, q.AddContext(within(t, 5*time.Second), "y"), workqueue.ErrShutDown)
+	}
+	wantErr(t, ended.Flush(within(t, 5*time.Second)), nil)
+	wantErr(t, gaveUp.Flush(within(t, 5*time.Second)), workqueue.ErrShutDown)
+	if n := gaveUp.Stats().Dropped; n != 1 {
+		t.Errorf("%d adds were dropped, want 1", n)
 	}
 }
 

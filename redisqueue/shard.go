@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"time"
 )
 
@@ -20,7 +19,7 @@ type shard[T comparable] struct {
 	buffer     buffer
 	senderRuns bool      // the goroutine that runs send exists
 	underWay   *batch    // the one whose reply was not applied yet, or nil
-	batches    uint64    // the number of the newest batch
+	batches    uint64    // how many were begun, over all sessions
 	allCounts  bool      // the next batch asks for all counts
 	countedAt  time.Time // when the last reply with all counts came
 
@@ -42,7 +41,6 @@ type shard[T comparable] struct {
 
 // batch is what one call of the server executes.
 type batch struct {
-	number         uint64  // counts the shard's batches, over all sessions
 	session        session // a copy: batchSeq is this batch's
 	ops            []*op
 	encoded        []any // strings: ops as operations.lua reads them
@@ -111,9 +109,8 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	}
 	// After an answer that has taken long, the lease needs another batch at once.
 	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
-	needed := func(c *confirmation) bool { return c.minBatch > s.batches }
 	return !s.q.mu.ending.over && (ops > 0 || renews || s.allCounts || s.mustLeaveSleepersLocked() ||
-		s.quitsLocked() || s.nextWantLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
+		s.quitsLocked() || s.nextWantLocked() > 0)
 }
 
 // send sends batches until nothing is left to send.
@@ -151,7 +148,7 @@ func (s *shard[T]) nextBatch() *batch {
 	s.batches++
 	want := s.nextWantLocked()
 	b := &batch{
-		number: s.batches, session: s.session, began: now, want: want, allCounts: s.allCounts,
+		session: s.session, began: now, want: want, allCounts: s.allCounts,
 		leavesSleepers: s.mustLeaveSleepersLocked() || want > 0 && s.fetcher.isSleeper,
 		noAdds:         s.refusesAddsLocked(now),
 	}
@@ -246,8 +243,7 @@ func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now t
 		s.dropLocked(nil)
 		return
 	}
-	s.confirmations.executed = s.buffer.executed()
-	s.answerConfirmationsLocked(b)
+	s.answerConfirmationsLocked()
 	if b.quits {
 		s.endSessionLocked()
 	} else {
