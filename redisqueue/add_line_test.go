@@ -347,26 +347,6 @@ func TestStartLimitIsRaised(t *testing.T) {
 	}
 }
 
-// The same of Limit: what has failed before under a lower one does not delay what fails now.
-func TestLimitIsRaised(t *testing.T) {
-	client := startServer(t).client()
-	config := Config[string]{Limit: 1, Burst: 1, Backoff: noBackoff}
-	old := newTestQueue(t, client, config)
-	for _, key := range keysNamed("k", 2000) {
-		old.AddRateLimited(key)
-	}
-	flush(t, old)
-	config.Limit = 1000
-	raised := newTestQueue(t, client, config)
-	began := time.Now()
-	must(t, raised.AddRateLimitedContext(within(t, time.Minute), "x"))
-	k, err := raised.key(within(t, time.Minute), "x")
-	must(t, err)
-	if k.Due.After(began.Add(time.Minute)) {
-		t.Errorf("x is due %v later", k.Due.Sub(began))
-	}
-}
-
 // The script may grow: Lua allows 200 local variables at a time, and 60 of them in a function inside.
 func TestLocalsOfScript(t *testing.T) {
 	const batchBegins = "return (function()\n"

@@ -301,7 +301,7 @@ func TestStaleFence(t *testing.T) {
 	must(t, err)
 	shard, result := q.shards[0], make(chan opResult, 1)
 	q.mu.Lock()
-	fail := shard.newFailLocked("x", "x", newFailure(workqueue.Failure{Terminal: true}, "", ""), nil)
+	fail := shard.newFailLocked("x", "x", newFailure(workqueue.Failure{Terminal: true}), nil)
 	fail.onResult = func(a opResult, _ error) { result <- a }
 	for _, o := range []*op{
 		newOp(codeForget, "x"), newOp(codeSucceed, "x"), fail, newOp(codeAddAfter, "0000000000000000x"),

@@ -51,10 +51,7 @@ do
 	local last = call('HGET', BATCHES, session) or ''
 	local lastSeq, ends, status = string.match(last, '^(%d+) (%-?%d+) (.*)')
 	if lastSeq == seq then
-		local reply = call('HGET', BATCHES, 'reply:' .. session)
-		if reply and string.sub(status, 1, 4) ~= 'GONE' then return reply end
-		-- Another version keeps the whole reply in place of its first word.
-		return (status == 'OK' or status == 'FULL') and 'LOST' or status
+		return call('HGET', BATCHES, 'reply:' .. session) or status
 	end
 	if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 	lastLeaseEnds = ends
@@ -68,7 +65,7 @@ end
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries continues
 --   leaseChecked where the search for sessions without a lease continues
---   startFullAt…, retryFullAt…: see fullAtOf               freed:<session>  fences of hand-outs that an operator has ended
+--   startFullAt…: see handout.lua                          freed:<session>  fences of hand-outs that an operator has ended
 --   ends:<session>  that it is ending: what it leaves behind is no loss
 local meta = {} -- its numbers
 local description, keeper, freed
@@ -115,14 +112,6 @@ end
 local nowDigits = digits(now)
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
 local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
-
--- fullAtOf returns when a token bucket is full again, which a field of META says. Each limit that replicas
--- have, as during a rollout, has a bucket of its own, which is full at first: the old limit says nothing of
--- the tokens of the new one. A bucket is also full if its field is no number.
-local function fullAtOf(field)
-	local fullAt = tonumber(call('HGET', META, field) or 0) or 0
-	return fullAt <= FOREVER and math.max(now, fullAt) or now
-end
 
 -- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key
 -- has a foreign type. Neither changes while a script runs.

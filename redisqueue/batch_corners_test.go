@@ -143,19 +143,19 @@ func TestInterruptedHandOutOfManyHeldKeys(t *testing.T) {
 // A failure that is sent again counts, although the key was given up once, before its last hand-out.
 func TestFailureIsSentAgain(t *testing.T) {
 	r := rawSession{t: t, client: startServer(t).client(), s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
-	fail := func(number int, flags string) *reply {
+	fail := func(number int, terminal string) *reply {
 		reply, err := parseReply(r.send(number, 1, "ak"))
 		must(t, err)
 		r.flags = "knownFence=" + reply.keys[0].fence
-		reply, err = parseReply(r.send(number+1, 0, "F0000000000000001k0 5 0 "+flags+" - error",
+		reply, err = parseReply(r.send(number+1, 0, "F0000000000000001k0 5 0 "+terminal+" error",
 			"D"+reply.keys[0].fence+"k"))
 		must(t, err)
 		return reply
 	}
-	if last := fail(1, "t"); !last.opResults[0].givenUp {
+	if last := fail(1, "true"); !last.opResults[0].givenUp {
 		t.Errorf("%+v, want a key that is given up", last)
 	}
-	if last := fail(3, "-"); last.opResults[0].givenUp || last.counts.Waiting != 1 {
+	if last := fail(3, "false"); last.opResults[0].givenUp || last.counts.Waiting != 1 {
 		t.Errorf("%+v, want a key that waits", last)
 	}
 }

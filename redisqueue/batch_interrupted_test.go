@@ -187,7 +187,7 @@ func TestInterruptedBatch(t *testing.T) {
 			}
 		}
 	}
-	fail := "F0000000000000001k0 5 0 - - error"
+	fail := "F0000000000000001k0 5 0 false error"
 	const ofHolder = " by the holder of k"
 	for name, c := range map[string]interruptedCase{
 		"add and hand out":      {before: [][]string{{"ak"}}, ops: []string{"Dk", "ax", "ay", "ak"}},
@@ -203,8 +203,8 @@ func TestInterruptedBatch(t *testing.T) {
 		"add with a priority":   {ops: []string{"ax", "ay", "P0000000000000001z1 0"}},
 		"fail":                  {before: [][]string{{"ak"}}, ops: []string{fail}},
 		"fail and finish":       {before: [][]string{{"ak"}}, ops: []string{fail, "Dk"}},
-		"fail for good":         {before: [][]string{{"ak"}}, ops: []string{"F0000000000000001k0 5 0 t - error", "Dk"}},
-		"fail with no retry":    {before: [][]string{{"ak", fail}}, ops: []string{"F0000000000000001k0 1 0 - - error"}},
+		"fail for good":         {before: [][]string{{"ak"}}, ops: []string{"F0000000000000001k0 5 0 true error", "Dk"}},
+		"fail with no retry":    {before: [][]string{{"ak", fail}}, ops: []string{"F0000000000000001k0 1 0 false error"}},
 		"answer":                {before: [][]string{{"ak"}}, ops: []string{fail + ofHolder}},
 		"answer and finish":     {before: [][]string{{"ak"}}, ops: []string{"gk" + ofHolder, "Dk"}},
 		"ask for the key":       {before: [][]string{{"ak"}}, ops: []string{"P0000000000000001k3 0" + ofHolder, "Dk"}},
@@ -212,8 +212,8 @@ func TestInterruptedBatch(t *testing.T) {
 		"forget":                {before: [][]string{{"ak"}, {fail}}, ops: []string{"fk", "nk"}},
 		"discard":               {before: [][]string{{"L0000001000000000x"}}, ops: []string{"xx", "xy"}},
 		"discard failures":      {before: [][]string{{fail}}, ops: []string{"xk"}},
-		"retry given up":        {before: [][]string{{"F0000000000000001k0 5 0 t - error"}}, ops: []string{"tk"}},
-		"forget given up":       {before: [][]string{{"F0000000000000001k0 5 0 t - error"}}, ops: []string{"yk"}},
+		"retry given up":        {before: [][]string{{"F0000000000000001k0 5 0 true error"}}, ops: []string{"tk"}},
+		"forget given up":       {before: [][]string{{"F0000000000000001k0 5 0 true error"}}, ops: []string{"yk"}},
 		"lose":                  {dead: []string{"ak", "ay"}, halfLeases: 1, ops: []string{}},
 		"quit":                  {before: [][]string{{"ak"}}, ops: []string{"q"}},
 		"finish what comes due": {before: [][]string{{"ak", "L0000000000500000k"}}, ops: []string{"Dk"}},

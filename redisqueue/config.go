@@ -39,25 +39,14 @@ type Config[T comparable] struct {
 	// replaces invalid UTF-8, and a time.Time with a monotonic clock reading loses it.
 	Codec Codec[T]
 	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and
-	// computes delays, for all replicas, in microseconds. Its Clock is not used, and its ForKey must be nil:
-	// a limiter with ForKey goes into RateLimiter.
+	// computes delays, for all replicas, in microseconds. Its Clock is not used, and its ForKey and Bucket,
+	// which are of one process, must be nil: StartLimit bounds the rate of all replicas.
 	Backoff workqueue.BackoffConfig[T]
-	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may
-	// come at once. The delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero
-	// means none; a Burst below 1 means 1. Each shard has its part of both, the Burst rounded up: keys that
-	// fall into few of the shards come back more slowly.
-	Limit float64
-	Burst int
-	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that
-	// fails on two replicas has one failure on each. AddRateLimited, Forget and NumRequeues call it, without
-	// a lock.
-	RateLimiter workqueue.TypedRateLimiter[T]
 	// StartLimit bounds how many keys are handed out, by all replicas together, no matter what has added the
 	// keys. Keys beyond it stay queued. Each shard has its part of both numbers, the Burst rounded up: if all
 	// keys are in one of ten shards, a tenth of the Rate is what they get. The page, Stats (Blocked) and the
 	// command say when the limit holds keys back. Replicas with another StartLimit, as during a rollout, keep
-	// to theirs and do not count the hand-outs of the others: a new limit begins with a full bucket. The same
-	// is true of Limit and Burst.
+	// to theirs and do not count the hand-outs of the others: a new limit begins with a full bucket.
 	StartLimit StartLimit
 	// PriorityStep is how much earlier a key seems to have been queued for each step of its priority; see
 	// [Queue.AddWithPriority]. All replicas need the same. A minute if zero. A key is at most 160 years ahead
@@ -113,11 +102,10 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	case c.Lease != 0 && c.Lease < time.Second:
 		return fmt.Errorf("redisqueue: a Lease of %v is less than a second", c.Lease)
 	case c.Backoff.ForKey != nil:
-		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server " +
-			"computes delays: use RateLimiter")
+		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server computes delays")
 	case c.Backoff.Bucket != nil:
 		return errors.New("redisqueue: Backoff.Bucket is of this process, and the server computes delays: " +
-			"use StartLimit or RateLimiter")
+			"use StartLimit")
 	case !(c.StartLimit.Rate >= 0 && c.StartLimit.Rate <= 1e9):
 		return fmt.Errorf("redisqueue: a StartLimit of %v a second makes no sense", c.StartLimit.Rate)
 	case c.PriorityStep < 0:
@@ -184,7 +172,6 @@ func (c *Config[T]) settings() string {
 		c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst)) +
 		fmt.Sprintf(" base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f",
 			micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter)) +
-		fmt.Sprintf(" limit=%g burst=%d", max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50)) +
 		fmt.Sprintf(" losses=%d step=%.0f", c.MaxLostLeases, micros(c.PriorityStep)) +
 		fmt.Sprintf(" keep=%d keepfor=%.3f", part(c.GivenUpLimit), micros(c.GivenUpAge))
 }

@@ -193,8 +193,8 @@ func TestOldServerIsRefused(t *testing.T) {
 	}
 }
 
-// Delays double, are counted for all replicas, and Forget forgets; the token bucket is one for all.
-func TestBackoffAndLimit(t *testing.T) {
+// Delays double, are counted for all replicas, and Forget forgets.
+func TestBackoff(t *testing.T) {
 	config := Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute, Max: 5 * time.Minute}}
 	s := startServer(t)
 	a, b := newShiftedQueue(t, s.client(), config), newShiftedQueue(t, s.client(), config)
@@ -224,23 +224,9 @@ func TestBackoffAndLimit(t *testing.T) {
 	if f := a.Snapshot(1).Failing; len(f) != 1 || f[0].Key != "x" || f[0].Requeues != 3 {
 		t.Errorf("Failing = %+v, want x with 3", f)
 	}
-	passed = 0
 	a.Forget("x")
 	flush(t, a)
 	wantFailures(t, b, "x", 0)
-
-	config = Config[string]{Name: "limited", Limit: 0.01, Burst: 2}
-	config.Backoff.Base = time.Millisecond
-	c, d := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
-	c.AddRateLimited("1")
-	flush(t, c)
-	d.AddRateLimited("2")
-	flush(t, d)
-	getEach(t, c, "1", "2")
-	c.AddRateLimited("3")
-	wantDelay(c, "3", 100*time.Second)
-	d.AddRateLimited("4")
-	wantDelay(d, "4", 200*time.Second)
 }
 
 // Every kind of jitter keeps within its bounds.
@@ -314,7 +300,7 @@ func TestACL(t *testing.T) {
 	client := newClient(t, &redis.Options{Addr: s.addr, Username: "orders", Password: "secret"})
 	var failures []error
 	config := Config[string]{Name: "orders", OnError: func(err error) { failures = append(failures, err) },
-		Limit: 100}
+		StartLimit: StartLimit{Rate: 100, Burst: 5}}
 	config.Backoff.Jitter = workqueue.FullJitter
 	q := newTestQueue(t, client, config)
 	q.AddRateLimited("a")
@@ -355,7 +341,7 @@ func TestBackoffForKeyIsRefused(t *testing.T) {
 	config := Config[string]{Name: "q", Backoff: workqueue.BackoffConfig[string]{
 		ForKey: func(string) (base, longest time.Duration) { return 0, 0 },
 	}}
-	if err := config.complete(time.Hour); err == nil || !strings.Contains(err.Error(), "RateLimiter") {
+	if err := config.complete(time.Hour); err == nil || !strings.Contains(err.Error(), "ForKey") {
 		t.Errorf("complete() = %v", err)
 	}
 }

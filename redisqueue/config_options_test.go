@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,15 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
-
-// A bucket without a bound is full: the server keeps a number that its replicas read again.
-func TestHugeBurst(t *testing.T) {
-	t.Parallel()
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Limit: 1, Burst: math.MaxInt})
-	for i := range 3 {
-		must(t, q.AddRateLimitedContext(within(t, 10*time.Second), fmt.Sprint(i)))
-	}
-}
 
 // Times that Redis rounds to zero, which means forever, are a millisecond.
 func TestTinyTimes(t *testing.T) {

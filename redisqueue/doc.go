@@ -65,12 +65,11 @@
 //     it was; if it is set forward, delays end early. A fake clock does not drive the queue. Delays are
 //     rounded up to microseconds; keys that are due at the same time come in any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
-//   - With several shards, order holds within each, and each has its part of Limit, Burst and StartLimit.
+//   - With several shards, order holds within each, and each has its part of the StartLimit.
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
 //   - Failures are counted on the server, for all replicas and for MaxRetries of package worker, and expire
 //     there, but not while the key is held. One that happens before the delay of the last one has passed, on
-//     whichever replica, is the same. A custom RateLimiter gives the delays alone: its NumRequeues counts on
-//     each replica.
+//     whichever replica, is the same.
 //   - Priorities age, see [Queue.AddWithPriority], and OldestQueued is about the key that comes next. A lease
 //     that is lost counts as no failure.
 //   - Causes (see [Queue.AddCause]) are kept on the server, for all replicas; Causes has those of a held key

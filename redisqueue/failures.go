@@ -1,7 +1,6 @@
 package redisqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,25 +11,18 @@ import (
 	"github.com/keyedqueue/workqueue/leasing"
 )
 
-// AddRateLimited counts a failure of item and adds it after the delay that Backoff, Limit and Burst give.
-// While the delay of the last failure has not passed, another failure, on whichever replica, is the same one:
-// it is not counted, and item comes at the end of that delay. With a RateLimiter, AddRateLimited is AddAfter
-// with the limiter's delay. It does not block. After shutdown it does nothing, as Add.
+// AddRateLimited counts a failure of item and adds it after the delay that Backoff gives. While the delay of
+// the last failure has not passed, another failure, on whichever replica, is the same one: it is not counted,
+// and item comes at the end of that delay. It does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddRateLimited(item T) { q.put(item, q.addRateLimited(item)) }
 
 // AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
 func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	return q.confirm(ctx, item, q.addRateLimited(item))
 }
 
 func (q *Queue[T]) addRateLimited(item T) putter[T] {
-	if limiter := q.limiter(); limiter != nil {
-		return q.delayed(item, limiter.When(item))
-	}
-	f := newFailure(workqueue.Failure{}, "", "")
+	f := newFailure(workqueue.Failure{})
 	return func(s *shard[T], encoded string) opSeq {
 		o := s.newFailLocked(item, encoded, f, nil)
 		if q.leasedLocked(item) {
@@ -40,23 +32,10 @@ func (q *Queue[T]) addRateLimited(item T) putter[T] {
 	}
 }
 
-// limiter returns the RateLimiter, nil without one, and when this replica has ended: it adds nothing then, so
-// nothing should be counted.
-func (q *Queue[T]) limiter() workqueue.TypedRateLimiter[T] {
-	select {
-	case <-q.ended:
-		return nil
-	default:
-		return q.config.RateLimiter
-	}
-}
-
 // Fail says that the call for item, which a worker of this replica holds, has failed; see
 // workqueue.ExtendedRateLimiting. The server does all of it in one operation, for all replicas: it counts the
-// failure unless the delay of the last one has not passed, and adds item after the delay that Backoff, Limit
-// and Burst give, or gives it up and keeps it with its error; see GivenUpKeys. A RateLimiter is asked on this
-// replica, for a failure that counts, unless this replica expects that item is given up. If the limiter
-// panics, nothing was counted or added.
+// failure unless the delay of the last one has not passed, and adds item after the delay that Backoff gives,
+// or gives it up and keeps it with its error; see GivenUpKeys.
 //
 // Fail waits for the server's answer until ctx ends, but for no longer than a second. Then it returns an
 // error, and what this replica expects: the count of the hand-out and this failure, and no Delay. The failure
@@ -66,25 +45,16 @@ func (q *Queue[T]) limiter() workqueue.TypedRateLimiter[T] {
 // If the lease of item is lost, Fail changes nothing and returns [leasing.ErrLost].
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
 	encoded, s := q.locate(item)
-	known := q.failuresOfHeld(item)
-	retry := predict(known, f) // what Fail returns without an answer
+	retry := predict(q.failuresOfHeld(item), f) // what Fail returns without an answer
 	if q.hasLost(item) {
 		retry.GivenUp = false // Whoever has the key now decides that.
 		return retry, leasing.ErrLost
 	}
-	limiter, flags, delay := q.limiter(), "", ""
-	switch {
-	case limiter == nil || retry.GivenUp: // Unless the server gives item up, it computes the delay.
-	case retry.Same: // The limiter would count it again. The key waits for the rest of the delay.
-		flags, f.AtLeast = "s", max(f.AtLeast, known.Left)
-	default:
-		delay = fmt.Sprint(ceilMicros(limiter.When(item)))
-	}
-	told, result := newFailure(f, flags, delay), make(chan error, 1)
+	sent, result := newFailure(f), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
 	// The server must get the failure even if ctx has already ended: otherwise item would not be retried.
 	err := q.answer(item, encoded, s, func(s *shard[T], encoded string) *op {
-		return s.newFailLocked(item, encoded, told, func(a opResult, err error) {
+		return s.newFailLocked(item, encoded, sent, func(a opResult, err error) {
 			answered = workqueue.Retry{Attempt: a.n, Delay: a.left, Same: a.same, GivenUp: a.givenUp}
 			result <- err
 		})
@@ -99,9 +69,6 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 		retry = answered
 	case errors.Is(err, leasing.ErrLost):
 		retry.GivenUp = false
-	}
-	if retry.GivenUp && limiter != nil {
-		limiter.Forget(item)
 	}
 	return retry, err
 }
@@ -120,14 +87,10 @@ func predict(known workqueue.Failures, f workqueue.Failure) workqueue.Retry {
 // failure is a failure as fail in failures.lua reads it.
 type failure struct{ details, reason string }
 
-// newFailure runs without a lock: the error's text is foreign code. With a RateLimiter, flags and delay say
-// what this replica has decided; empty, they leave it to the server.
-func newFailure(f workqueue.Failure, flags, delay string) failure {
-	if f.Terminal {
-		flags += "t"
-	}
-	return failure{reason: reasonOf(f.Err), details: fmt.Sprintf("%d %d %d %s %s ",
-		ceilMicros(f.AtLeast), f.MaxRetries, ceilMicros(f.RetryFor), cmp.Or(flags, "-"), cmp.Or(delay, "-"))}
+// newFailure runs without a lock: the error's text is foreign code.
+func newFailure(f workqueue.Failure) failure {
+	return failure{reason: reasonOf(f.Err), details: fmt.Sprintf("%d %d %d %t ",
+		ceilMicros(f.AtLeast), f.MaxRetries, ceilMicros(f.RetryFor), f.Terminal)}
 }
 
 // newFailLocked returns the operation of a failure. answered, unless nil, is called with the server's answer,
@@ -191,11 +154,8 @@ func (q *Queue[T]) Failures(item T) (f workqueue.Failures) {
 // NumRequeues returns at once how many failures of item were counted, on all replicas, since it was
 // forgotten. For a key that a worker of this replica holds that is what it was handed out with, and what the
 // server has answered since. For any other key it is the server's last answer, and 0 at first: each call asks
-// again, in the background, but no more than once a second. With a RateLimiter NumRequeues asks that.
+// again, in the background, but no more than once a second.
 func (q *Queue[T]) NumRequeues(item T) int {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		return limiter.NumRequeues(item)
-	}
 	encoded, s := q.locate(item)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -265,9 +225,6 @@ func (q *Queue[T]) Forget(item T) { q.forgetAs(codeForget, item) }
 
 func (q *Queue[T]) forgetAs(c code, item T) {
 	encoded, s := q.locate(item)
-	if limiter := q.limiter(); limiter != nil && !q.hasLost(item) {
-		limiter.Forget(item)
-	}
 	_ = q.answer(item, encoded, s, func(_ *shard[T], encoded string) *op {
 		q.forgetHeldLocked(item)
 		return newOp(c, encoded)

@@ -71,21 +71,14 @@ local function sinceOf(key)
 	return failing and tonumber(string.match(failing, '^%d+'))
 end
 
--- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if
--- that is longer, the wait for a token.
+-- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig.
 local function backoff(failures)
-	local base, longest, jitter, rate = setting('base'), setting('max'), setting('jitter'), setting('limit')
-	local delay = math.min(base * setting('factor') ^ failures, longest)
+	local delay, jitter = setting('base') * setting('factor') ^ failures, setting('jitter')
+	delay = math.min(delay, setting('max'))
 	if jitter == 1 then -- workqueue.FullJitter
 		delay = delay * math.random()
 	elseif jitter == 2 then -- workqueue.EqualJitter
 		delay = delay / 2 * (1 + math.random())
-	end
-	if rate > 0 then -- a token bucket like that of handout.lua
-		local bucket, tokenTime = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+'), 1000000 / rate
-		local fullAt = math.min(fullAtOf(bucket) + tokenTime, FOREVER)
-		call('HSET', META, bucket, whole(fullAt))
-		delay = math.max(delay, fullAt - setting('burst') * tokenTime - now)
 	end
 	return math.ceil(delay)
 end
@@ -96,24 +89,23 @@ end
 -- of that delay. The details are
 --   atLeast  how long the key waits at least                       maxRetries  after how many it is given up, or 0
 --   retryFor  for how long it may fail before a further failure gives it up, or 0
---   flags    t: it is given up at once; s: the replica knows that it is the same failure; or -
---   delay    what the replica's limiter has given, or -            reason      the error
+--   terminal  true: it is given up at once                         reason      the error
 local function fail(key, details)
-	local atLeast, maxRetries, retryFor, flags, delay, reason =
-		string.match(details, '^(%d+) (%-?%d+) (%d+) (%S+) (%S+) (.*)$')
+	local atLeast, maxRetries, retryFor, terminal, reason =
+		string.match(details, '^(%d+) (%-?%d+) (%d+) (%l+) (.*)$')
 	local failures, left = failuresOf(key)
-	local same = left > 0 or find(flags, 's', 1, true)
+	local same = left > 0
 	local attempt = same and math.max(failures, 1) or failures + 1
 	maxRetries, retryFor = tonumber(maxRetries), tonumber(retryFor)
 	local since = failures > 0 and sinceOf(key) or now
 	local isOld = retryFor > 0 and now - since > retryFor
-	if find(flags, 't', 1, true) or maxRetries ~= 0 and attempt > maxRetries or isOld then
+	if terminal == 'true' or maxRetries ~= 0 and attempt > maxRetries or isOld then
 		giveUp(key, attempt, reason)
 		forgetFailures(key)
 		return attempt, 0, same and 'sg' or 'g'
 	end
 	if not same then
-		left = tonumber(delay) or backoff(failures)
+		left = backoff(failures)
 	end
 	left = math.max(left, atLeast)
 	call('ZADD', FAILURES, attempt, key)

@@ -130,34 +130,11 @@ func TestFailuresEnd(t *testing.T) {
 	}
 }
 
-// A limiter of this process gives the delays; the server counts, for all.
-func TestFailWithLimiter(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](
-		time.Minute, time.Hour)}
-	q, other := newShiftedQueue(t, s.client(), config), newShiftedQueue(t, s.client(), config)
-	addAndGet(t, q, "x")
-	wantFail(t, q, "x", workqueue.Failure{}, workqueue.Retry{Attempt: 1, Delay: time.Minute})
-	q.Add("x")
-	mustGet(t, other, "x")
-	wantFail(t, other, "x", workqueue.Failure{}, workqueue.Retry{Attempt: 1, Same: true, Delay: time.Minute})
-	shiftClock(t, s.client(), time.Minute)
-	mustGet(t, q, "x")
-	wantFail(t, q, "x", workqueue.Failure{}, workqueue.Retry{Attempt: 2, Delay: 2 * time.Minute})
-	shiftClock(t, s.client(), 4*time.Minute)
-	mustGet(t, other, "x")
-	wantFail(t, other, "x", workqueue.Failure{MaxRetries: 2}, workqueue.Retry{Attempt: 3, GivenUp: true})
-	if n := other.NumRequeues("x"); n != 0 {
-		t.Errorf("the limiter has %d failures", n)
-	}
-}
-
 // A key that is not given up, although this replica expects that, because another one has forgotten its
-// failures, has a delay, which the server computes: the limiter was not asked.
+// failures, has a delay.
 func TestDelayWhenNotGivenUp(t *testing.T) {
 	s := startServer(t)
-	config := Config[string]{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](
-		time.Minute, time.Hour)}
+	config := Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute}}
 	q, other := newShiftedQueue(t, s.client(), config), newTestQueue(t, s.client(), Config[string]{})
 	addAndGet(t, q, "x")
 	wantFail(t, q, "x", workqueue.Failure{MaxRetries: 1}, workqueue.Retry{Attempt: 1, Delay: time.Minute})
@@ -166,31 +143,10 @@ func TestDelayWhenNotGivenUp(t *testing.T) {
 	other.Forget("x")
 	flush(t, other)
 	r, err := q.Fail(within(t, 20*time.Second), "x", workqueue.Failure{MaxRetries: 1})
-	if err != nil || r.Attempt != 1 || r.GivenUp || r.Delay <= 0 || r.Delay > 5*time.Millisecond {
-		t.Errorf("Fail() = %+v, %v, want the first delay of the default Backoff", r, err)
+	if err != nil || r.Attempt != 1 || r.GivenUp || r.Delay <= 0 || r.Delay > time.Minute {
+		t.Errorf("Fail() = %+v, %v, want the first delay", r, err)
 	}
 	q.Done("x")
-}
-
-// After shutdown a limiter counts and forgets nothing, because nothing is added.
-func TestLimiterAfterShutdown(t *testing.T) {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
-	q := newTestQueue(t, startServer(t).client(), Config[string]{RateLimiter: limiter})
-	q.AddRateLimited("x")
-	endQueue(t, q)
-	for name, call := range map[string]func(){
-		"AddRateLimited":        func() { q.AddRateLimited("x") },
-		"AddRateLimitedContext": func() { _ = q.AddRateLimitedContext(t.Context(), "x") },
-		"Fail":                  func() { _, _ = q.Fail(t.Context(), "x", workqueue.Failure{}) },
-		"Fail, terminal":        func() { _, _ = q.Fail(t.Context(), "x", workqueue.Failure{Terminal: true}) },
-		"Forget":                func() { q.Forget("x") },
-	} {
-		if call(); limiter.NumRequeues("x") != 1 {
-			t.Errorf("after %s the limiter has %d failures", name, limiter.NumRequeues("x"))
-		}
-		for limiter.Forget("x"); limiter.NumRequeues("x") < 1; limiter.When("x") {
-		}
-	}
 }
 
 // A server that does not answer does not keep a worker for longer than its context. The failure is counted
@@ -333,11 +289,7 @@ func TestEndOfPauseWakes(t *testing.T) {
 
 // addRateLimitedAfter is a failure that asks for a delay, of a key that nobody holds.
 func (q *Queue[T]) addRateLimitedAfter(item T, atLeast time.Duration) {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		q.AddAfter(item, max(limiter.When(item), atLeast))
-		return
-	}
-	details := newFailure(workqueue.Failure{AtLeast: atLeast}, "", "")
+	details := newFailure(workqueue.Failure{AtLeast: atLeast})
 	q.put(item, func(s *shard[T], encoded string) opSeq {
 		return s.putLocked(s.newFailLocked(item, encoded, details, nil))
 	})

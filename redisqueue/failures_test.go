@@ -61,20 +61,6 @@ func TestSameFailure(t *testing.T) {
 	fail(b, 3*time.Minute+time.Second, 1, time.Minute)
 }
 
-// The same failure takes no token of the bucket, and the delay that the bucket has demanded counts too.
-func TestSameFailureTakesNoToken(t *testing.T) {
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Limit: 0.01, Burst: 1})
-	q.AddRateLimited("first")
-	q.AddRateLimited("x")
-	for range 5 {
-		flush(t, q)
-		q.AddRateLimited("x")
-	}
-	wantDelayLeft(t, q, "x", 1, 100*time.Second)
-	q.AddRateLimited("y")
-	wantDelayLeft(t, q, "y", 1, 200*time.Second)
-}
-
 // A lease that is lost before the delay has passed is the same failure, and shortens no delay. It still
 // counts as a lost lease.
 func TestLostLeaseDuringADelay(t *testing.T) {
@@ -116,13 +102,6 @@ func TestAddRateLimitedAfter(t *testing.T) {
 	wantDelayLeft(t, q, "y", 1, time.Hour)
 	if st := freshStats(t, q); st.Waiting != 3 || st.Queued != 0 {
 		t.Errorf("%+v, want three keys that wait", st)
-	}
-	own := newTestQueue(t, s.client(), Config[string]{Name: "own",
-		RateLimiter: workqueue.NewTypedItemBackoffRateLimiter(config.Backoff)})
-	own.addRateLimitedAfter("x", time.Hour)
-	flush(t, own)
-	if k, _ := own.SnapshotKey("x"); time.Until(k.Due) < 50*time.Minute || own.NumRequeues("x") != 1 {
-		t.Errorf("with a limiter: %+v, %d failures", k, own.NumRequeues("x"))
 	}
 }
 

@@ -1,14 +1,18 @@
 -- Hands out keys, and writes the clocks and what the batch has changed.
 
 -- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those
--- that come until then are missing now.
+-- that come until then are missing now. Each limit that replicas have, as during a rollout, has a bucket of
+-- its own, which is full at first: the old limit says nothing of the tokens of the new one.
 local startRate, startBurst = setting('startrate'), setting('startburst')
 local bucket = startRate > 0 and 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
 local fullAt = now
 local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
 if bucket then
-	fullAt = fullAtOf(bucket)
 	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- fullAt is at most FOREVER
+	fullAt = math.max(now, tonumber(call('HGET', META, bucket) or now) or now)
+	if not (fullAt <= now + startBurst * tokenTime + 1) then -- Another program has written it.
+		fullAt = now
+	end
 	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
 end
 

@@ -77,7 +77,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	a := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
-	failure := "F0000000000000001x0 0 0 - - "
+	failure := "F0000000000000001x0 0 0 false "
 	names := newKeyNames("test", 0).shard
 	wantFailures := func(want float64) {
 		t.Helper()
@@ -170,7 +170,7 @@ func TestQuitWithDone(t *testing.T) {
 
 // No key of a queue but the lists of wake-ups has a time to live: a server whose clock is set forward would lose it.
 func TestNothingExpires(t *testing.T) {
-	s, q, other := twoReplicas(t, Config[string]{Limit: 1000})
+	s, q, other := twoReplicas(t, Config[string]{StartLimit: StartLimit{Rate: 1000}})
 	client := s.client()
 	q.AddRateLimited("x")
 	mustGet(t, other, "x")

@@ -65,6 +65,34 @@ var queueNumber atomic.Int64
 type nameless struct {
 	*Queue[string]
 	unnamed bool // The case wants a queue without a name, which knows no times.
+	limiter workqueue.TypedRateLimiter[string]
+}
+
+// The server computes delays, and the suite has a limiter for them: where that must be asked, its delay is what
+// the failure demands at least, and the queue's own is a microsecond.
+
+func (q nameless) AddRateLimited(key string) { q.AddAfter(key, q.limiter.When(key)) }
+
+func (q nameless) AddRateLimitedContext(ctx context.Context, key string) error {
+	return q.AddAfterContext(ctx, key, q.limiter.When(key))
+}
+
+func (q nameless) NumRequeues(key string) int { return q.limiter.NumRequeues(key) }
+
+func (q nameless) Forget(key string) {
+	q.limiter.Forget(key)
+	q.Queue.Forget(key)
+}
+
+func (q nameless) Fail(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+	if r := predict(q.failuresOfHeld(key), f); !r.Same && !r.GivenUp {
+		f.AtLeast = max(f.AtLeast, q.limiter.When(key))
+	}
+	retry, err := q.Queue.Fail(ctx, key, f)
+	if retry.GivenUp {
+		q.limiter.Forget(key)
+	}
+	return retry, err
 }
 
 func (q nameless) AddedAt(key string) time.Time {
@@ -125,7 +153,7 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 		config := Config[string]{
 			Name:         fmt.Sprint("conformance", queueNumber.Add(1)),
 			PollInterval: 10 * time.Second,
-			RateLimiter:  c.RateLimiter,
+			Backoff:      noBackoff,
 		}
 		must(t, config.complete(time.Hour))
 		_, reads := c.MetricsProvider.(workqueue.StatsProvider)
@@ -136,7 +164,11 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 		if reads {
 			must(t, q.publish())
 		}
-		return nameless{q, c.Name == ""}
+		limiter := c.RateLimiter
+		if limiter == nil {
+			limiter = workqueue.NewTypedItemFastSlowRateLimiter[string](0, 0, 0)
+		}
+		return nameless{q, c.Name == "", limiter}
 	}
 	workqueuetest.Suite{
 		New: build,

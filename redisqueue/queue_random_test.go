@@ -281,8 +281,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			time.AfterFunc(pause, func() { _ = limitMemory("0") })
 		case 11, 17:
 			config.StartLimit = []StartLimit{{}, {Rate: 100, Burst: 1}, {Rate: 400, Burst: 8}, {Rate: 20, Burst: 40}}[random.IntN(4)]
-			config.Limit = []float64{0, 50, 1000}[random.IntN(3)]
-			happens(&y.limitsChanged, "limits change, beginning with replica ", n, ": ", config.StartLimit, " ", config.Limit)
+			happens(&y.limitsChanged, "limits change, beginning with replica ", n, ": ", config.StartLimit)
 			r.kill()
 			delete(replicas, n)
 			start()

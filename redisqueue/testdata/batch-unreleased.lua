@@ -2,7 +2,7 @@
 -- read.lua.
 --
 -- STATES keeps the state of a key (of the queue, not of Redis) as a string. A key that waits is in DELAYS,
--- whatever its state:
+-- in any state:
 --
 --   absent              queued    <added>                           16 characters
 --   processing          p<session><fence>                           28
@@ -29,7 +29,8 @@ local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
 --   LEASES    sorted set: session -> when its lease ends on the lease clock, -1 if it has quit
 --   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
 --   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
---   BATCHES   hash: session -> its last batch: the seq, when the lease ends that it has renewed, the reply
+--   BATCHES   hash: session -> its last batch: the seq, when the lease ends that it has renewed, the status; and
+--             reply:<session> -> the reply
 --   GONE      sorted set: session that has ended -> when its last batch is forgotten, on the lease clock
 --   GIVEN_UP  sorted set: key that was given up -> when
 --   TROUBLES  hash, NOTES  hash: the fields below, with the key behind each letter
@@ -39,7 +40,7 @@ local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
 -- its latest error; how many of its calls in a row were interrupted and handed back, or left behind by a
 -- session that was ending.
 local REASON, LOSSES, FAILING, AT_ONCE = 'r', 'l', 'f', 'i'
--- Of NOTES: causes and priority of the key's next hand-out, of the one that is held, and the priority with
+-- Of NOTES: causes and priority of the key's next hand-out, of the present one, and the priority with
 -- which it waits. No causes and priority 0 have no field.
 local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
 
@@ -48,10 +49,13 @@ local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY =
 -- 64 keys take up to a third longer.)
 local FILLER = string.rep('\0', 80)
 
+local FOREVER = 2 ^ 53 -- the largest time
+
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
--- digits writes a whole number in 16 digits, whole in as many as it has. (%d has 32 bits on some machines.)
-local function digits(n) return format('%016.0f', n) end
+-- digits writes a time or fence in 16 digits, whole any number in as many as it has. (%d has 32 bits on some
+-- machines, and %.0f takes three times as long.)
+local function digits(n) return format('%08d%08d', n / 1e8, n % 1e8) end
 local function whole(n) return format('%.0f', n) end
 
 local function isQueued(state) return state and #state == 16 end
@@ -64,6 +68,13 @@ local function holderOf(state) return sub(state, 2, 12) end
 local function fenceOf(state) return sub(state, 13, 28) end
 local function addedOf(state) return sub(state, 29) end -- of a dirty key
 local function isHeldBy(holder, state) return isHeld(state) and holderOf(state) == holder end
+
+-- makesSense reports whether the queue itself has written a state.
+local FORMS = { [16] = '^%d+$', [28] = '^[pP]...........%d+$', [44] = '^[deDE]...........%d+$' } -- by length
+local function makesSense(state)
+	local form = FORMS[#state]
+	return form and find(state, form)
+end
 
 -- readSome returns up to limit keys from page(offset, count), fewer if they are long, and true if these are
 -- surely all. Redis walks through a long list to each offset, so there are few pages.
@@ -101,7 +112,7 @@ end
 -- of a batch that ran once:
 --   * Adds, and what needs the key's fence, may run twice. handout.lua writes STATES, HELD and new places in an
 --     order that loses no key.
---   * Hand-outs of which the replica does not know are taken back: see knownFence.
+--   * Hand-outs that the replica does not know are taken back: see knownFence.
 --   * What counts, or takes a key from a list, must run once: before it, raiseErrorsNow makes sure that no
 --     error can come later.
 
@@ -119,29 +130,24 @@ local isTool = find(flags, 'isTool', 1, true) -- takes no keys back, and forgets
 local knownFence = string.match(flags, 'knownFence=(%d+)')
 local isFirst, isCheck = seq == '1', seq == '0' -- A check asks whether the replica's batches would be executed.
 
--- How much one batch does at most of the work that has piled up. The next batch goes on.
+-- How much one batch does at most of the work that has piled up. The next batch continues.
 local MAX_KEYS = 192 -- of passed delays, of dead sessions, and of old failures together
 local MAX_DUE = 128 -- keys of passed delays, so that some of MAX_KEYS are left
 local MAX_SESSIONS, MAX_WOKEN = 8, 8 -- dead sessions, sleepers
-local FOREVER = 2 ^ 53 -- the largest time
 local keysLeft = MAX_KEYS -- how many keys of dead sessions and old failures reclaim.lua may still take
 
 -- setting returns one of the replica's settings, see Config.settings.
 local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
-
--- The fields of META that say when a token bucket is full again, of StartLimit and of Limit. Each limit that
--- replicas have, as during a rollout, has a bucket of its own, which is full at first: the old limit says
--- nothing of the tokens of the new one.
-local START_FULL_AT = 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
-local RETRY_FULL_AT = 'retryFullAt' .. string.match(SETTINGS, ' limit=%S+ burst=%S+')
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that
 -- is not the next one was overtaken, or the server has lost batches and their hand-outs: the session is over.
 local lastLeaseEnds
 do
 	local last = call('HGET', BATCHES, session) or ''
-	local lastSeq, ends, replyAt = string.match(last, '^(%d+) (%-?%d+) ()')
-	if lastSeq == seq then return sub(last, replyAt) end
+	local lastSeq, ends, status = string.match(last, '^(%d+) (%-?%d+) (.*)')
+	if lastSeq == seq then
+		return call('HGET', BATCHES, 'reply:' .. session) or status
+	end
 	if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 	lastLeaseEnds = ends
 end
@@ -152,16 +158,15 @@ end
 --   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
---   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
---   leaseChecked where the search for sessions without a lease goes on
---   START_FULL_AT, RETRY_FULL_AT: see above                freed:<session>  fences of hand-outs that an operator has ended
+--   repaired     how many entries were repaired            repairAt     where the scan for such entries continues
+--   leaseChecked where the search for sessions without a lease continues
+--   startFullAt…: see handout.lua                          freed:<session>  fences of hand-outs that an operator has ended
 --   ends:<session>  that it is ending: what it leaves behind is no loss
 local meta = {} -- its numbers
 local description, keeper, freed
 do
 	local numbers = {
 		'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls',
-		START_FULL_AT, RETRY_FULL_AT,
 	}
 	local found = call('HMGET', META, 'description', 'keeper', 'freed:' .. session, unpack(numbers))
 	description, keeper, freed = found[1], found[2], found[3]
@@ -278,13 +283,6 @@ local changed = 0 -- how often an add queued a key, or was its first since the h
 local unmatched = 0 -- how many Dones came too late
 local results = {} -- what follows the numbers in the reply
 
--- makesSense reports whether the queue itself has written a state.
-local FORMS = { [16] = '^%d+$', [28] = '^[pP]...........%d+$', [44] = '^[deDE]...........%d+$' } -- by length
-local function makesSense(state)
-	local form = FORMS[#state]
-	return form and find(state, form)
-end
-
 local function setState(key, state)
 	states[key] = state
 	touched[key] = true
@@ -371,12 +369,12 @@ local function ahead(priority)
 	return priority < 0 and -time or time
 end
 
--- placeOf returns the place of a key that becomes queued now.
+-- placeOf returns the place of a key that becomes queued now, as text.
 local function placeOf(key)
-	if putBack[key] then return states[key] - 2 ^ 53 end -- Its state is the fence of its hand-out.
+	if putBack[key] then return whole(states[key] - 2 ^ 53) end -- Its state is the fence of its hand-out.
 	fence = fence + 1
 	local priority = priorityOf(NEXT_PRIORITY, key)
-	return priority == 0 and fence or fence - ahead(priority)
+	return priority == 0 and digits(fence) or whole(fence - ahead(priority))
 end
 
 -- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out,
@@ -593,7 +591,7 @@ end
 local function forgetOldGivenUp()
 	local excess = math.min(call('ZCARD', GIVEN_UP) - setting('keep'), 64)
 	local tooMany = excess > 0 and call('ZRANGE', GIVEN_UP, 0, excess - 1)
-	local tooOld = digits(now - setting('keepfor'))
+	local tooOld = whole(now - setting('keepfor'))
 	for _, key in ipairs(tooMany or call('ZRANGEBYSCORE', GIVEN_UP, '-inf', tooOld, 'LIMIT', 0, 64)) do
 		forgetGivenUp(key)
 	end
@@ -644,50 +642,41 @@ local function sinceOf(key)
 	return failing and tonumber(string.match(failing, '^%d+'))
 end
 
--- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if
--- that is longer, the wait for a token.
+-- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig.
 local function backoff(failures)
-	local base, longest, jitter, rate = setting('base'), setting('max'), setting('jitter'), setting('limit')
-	local delay = math.min(base * setting('factor') ^ failures, longest)
+	local delay, jitter = setting('base') * setting('factor') ^ failures, setting('jitter')
+	delay = math.min(delay, setting('max'))
 	if jitter == 1 then -- workqueue.FullJitter
 		delay = delay * math.random()
 	elseif jitter == 2 then -- workqueue.EqualJitter
 		delay = delay / 2 * (1 + math.random())
 	end
-	if rate > 0 then -- a token bucket like that of handout.lua
-		local tokenTime = 1000000 / rate
-		local fullAt = math.min(math.max(meta[RETRY_FULL_AT], now) + tokenTime, FOREVER)
-		meta[RETRY_FULL_AT] = fullAt
-		call('HSET', META, RETRY_FULL_AT, whole(fullAt))
-		delay = math.max(delay, fullAt - setting('burst') * tokenTime - now)
-	end
 	return math.ceil(delay)
 end
 
--- fail counts a failure of a key, and lets the key come again or gives it up. It returns how many failures
+-- fail counts a failure of a key, and makes it wait or gives it up. It returns how many failures
 -- are counted, what is left of the delay, and letters: s for the same failure, g if the key was given up. A
 -- failure before the end of the last one's delay is the same: it is not counted, and the key comes at the end
 -- of that delay. The details are
 --   atLeast  how long the key waits at least                       maxRetries  after how many it is given up, or 0
 --   retryFor  for how long it may fail before a further failure gives it up, or 0
---   flags    t: it is given up at once; s: the replica knows that it is the same failure; or -
---   delay    what the replica's limiter has given, or -            reason      the error
+--   terminal  true: it is given up at once                         reason      the error
 local function fail(key, details)
-	local atLeast, maxRetries, retryFor, flags, delay, reason =
-		string.match(details, '^(%d+) (%-?%d+) (%d+) (%S+) (%S+) (.*)$')
+	local atLeast, maxRetries, retryFor, terminal, reason =
+		string.match(details, '^(%d+) (%-?%d+) (%d+) (%l+) (.*)$')
 	local failures, left = failuresOf(key)
-	local same = left > 0 or find(flags, 's', 1, true)
+	local same = left > 0
 	local attempt = same and math.max(failures, 1) or failures + 1
 	maxRetries, retryFor = tonumber(maxRetries), tonumber(retryFor)
 	local since = failures > 0 and sinceOf(key) or now
 	local isOld = retryFor > 0 and now - since > retryFor
-	if find(flags, 't', 1, true) or maxRetries ~= 0 and attempt > maxRetries or isOld then
+	if terminal == 'true' or maxRetries ~= 0 and attempt > maxRetries or isOld then
 		giveUp(key, attempt, reason)
 		forgetFailures(key)
 		return attempt, 0, same and 'sg' or 'g'
 	end
 	if not same then
-		left = tonumber(delay) or backoff(failures)
+		left = backoff(failures)
 	end
 	left = math.max(left, atLeast)
 	call('ZADD', FAILURES, attempt, key)
@@ -698,7 +687,7 @@ local function fail(key, details)
 end
 
 -- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its
--- second loss on, the key waits before it comes again. The wait is random and grows, so that keys that were
+-- second loss on, the key waits before its next hand-out. The wait is random and grows, so that keys that were
 -- lost together come apart. In the end the key is given up. A lost lease is no failure of the key: MaxRetries
 -- does not count it.
 local function lose(holder, key, state)
@@ -721,7 +710,7 @@ end
 -- letter has an argument of 16 characters before the key. The reply has an answer to those with a *: unless
 -- the table says otherwise, 1 if the key was there, or 0. protocol.go has the same letters.
 
-do -- Nothing below needs these locals, of which Lua allows 200 at a time.
+do -- Nothing below needs these locals. Lua allows 200 at a time.
 local ADD = 'a' --               key
 local ADD_WHY = 'C' --           length of the key, key, q (quiet) or l (loud), causes
 local ADD_AFTER = 'L' --         delay in microseconds, key
@@ -770,7 +759,9 @@ for i = FIRST_OP, #ARGV do
 	if itsFence or not (isFull and find(ADDS, code, 1, true)) then
 		count = count + 1
 		codes[count], keys[count] = code, key -- PAUSE, IDENTIFY, ENDS and QUIT have something else for a key.
-		arguments[count], details[count], fences[count] = argument, detail, itsFence ~= NO_FENCE and itsFence
+		-- Lua takes a while to put nil into a table.
+		if argument then arguments[count], details[count] = argument, detail or false end
+		if itsFence and itsFence ~= NO_FENCE then fences[count] = itsFence end
 	end
 end
 
@@ -809,7 +800,8 @@ local function answer(n, left, what)
 	results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' '
 end
 
-local survived = {} -- fields of TROUBLES: a process that has called Done has survived the key
+-- survived has fields of TROUBLES that go at the end: a process that calls Done has survived the key.
+local survived = {}
 loadStates(keys)
 -- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11
 -- % of a batch of one key.
@@ -857,6 +849,7 @@ for i, code in ipairs(codes) do
 		if isItsHolder then
 			forgetNextNotes(key)
 			release(session, key, state)
+			forgetFailures(key)
 			giveUp(key, 0, 'a replica could not decode the key')
 		end
 	elseif code == ADDED_AGAIN then
@@ -970,7 +963,7 @@ if doesChores then
 		end
 		keysLeft = keysLeft - #itsKeys
 		if not areAll then
-			break -- The next batch goes on with this session.
+			break -- The next batch continues with this session.
 		end
 		call('ZREM', LEASES, dead)
 		call('SREM', SLEEPERS, dead)
@@ -981,13 +974,16 @@ if doesChores then
 			-- The replica must know that the server was full: otherwise it would take the adds for executed.
 			local wasFull = string.match(lastBatch, '^%d+ %-?%d+( FULL)') or ''
 			call('HSET', BATCHES, dead, lastSeq .. ' -1 GONE' .. wasFull)
+			call('HDEL', BATCHES, 'reply:' .. dead)
 		end
 	end
 
 	-- Forget sessions that have ended, failures, and keys that were given up.
 	local gone = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)
 	callAll('ZREM', GONE, gone)
-	callAll('HDEL', BATCHES, gone)
+	for _, ended in ipairs(gone) do
+		call('HDEL', BATCHES, ended, 'reply:' .. ended)
+	end
 	local expired = whole(now - setting('forget'))
 	local failed = readSome(keysLeft, function(from, n)
 		return call('ZRANGEBYSCORE', RETRIES, '-inf', expired, 'LIMIT', from, n)
@@ -1005,12 +1001,18 @@ end
 -- Hands out keys, and writes the clocks and what the batch has changed.
 
 -- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those
--- that come until then are missing now.
+-- that come until then are missing now. Each limit that replicas have, as during a rollout, has a bucket of
+-- its own, which is full at first: the old limit says nothing of the tokens of the new one.
 local startRate, startBurst = setting('startrate'), setting('startburst')
-local fullAt = math.max(meta[START_FULL_AT], now)
+local bucket = startRate > 0 and 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
+local fullAt = now
 local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
-if startRate > 0 then
+if bucket then
 	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- fullAt is at most FOREVER
+	fullAt = math.max(now, tonumber(call('HGET', META, bucket) or now) or now)
+	if not (fullAt <= now + startBurst * tokenTime + 1) then -- Another program has written it.
+		fullAt = now
+	end
 	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
 end
 
@@ -1023,11 +1025,12 @@ local newlyHeld = {} -- what enters HELD, as arguments of ZADD
 local usedNotes = {}
 local hasFailures = call('ZCARD', FAILURES) > 1
 
--- read reads what the first n keys of a list may have, all at once. What no key has stays nil.
+-- readAbout reads what the first n keys of a list have beside their states, all at once. What no key has stays
+-- nil.
 local nextNotes -- causes and priority of the next hand-out of each key in turn
 local retries, atOnces -- of each key, its value in RETRIES and the field AT_ONCE
 local heldNotes = {} -- as arguments of HSET
-local function read(keys, n)
+local function readAbout(keys, n)
 	if n == 0 then return end
 	local notes, fields = {}, {}
 	for i = 1, hasNotes and n or 0 do
@@ -1041,7 +1044,7 @@ local function read(keys, n)
 	retries = hasFailures and call('ZMSCORE', RETRIES, unpack(keys, 1, n))
 end
 
--- handOut hands out the key at i of the list that was read.
+-- handOut hands out the key at i of the list that readAbout was given.
 local function handOut(key, i)
 	local failures, left, causes, priority, failing, atOnce = 0, 0, '', 0, '', '0'
 	if retries and retries[i] then
@@ -1088,7 +1091,7 @@ do
 	end
 	if isPlain then
 		local n = math.min(#newlyQueued, most)
-		read(newlyQueued, n)
+		readAbout(newlyQueued, n)
 		while wantsMore() and nextNew <= n do
 			if isQueued(states[newlyQueued[nextNew]]) then
 				handOut(newlyQueued[nextNew], nextNew)
@@ -1105,7 +1108,7 @@ do
 	for i = nextNew, #newlyQueued do
 		local key = newlyQueued[i]
 		if isQueued(states[key]) then
-			places[#places + 1], places[#places + 2] = whole(placeOf(key)), key
+			places[#places + 1], places[#places + 2] = placeOf(key), key
 		end
 	end
 	callAll('ZADD', LINE, places)
@@ -1118,7 +1121,7 @@ do
 		return call('ZRANGE', LINE, from, from + n - 1)
 	end)
 	loadStates(head)
-	read(head, #head)
+	readAbout(head, #head)
 	for i, key in ipairs(head) do
 		if not wantsMore() then break end
 		passed = passed + 1 -- It leaves the line.
@@ -1167,8 +1170,8 @@ for key in pairs(due) do
 	setPriority(WAITING_PRIORITY, key, 0)
 end
 fullAt = fullAt + handedOut * tokenTime
-if startRate > 0 and handedOut > 0 then
-	call('HSET', META, START_FULL_AT, whole(math.min(math.ceil(fullAt), FOREVER)))
+if bucket and handedOut > 0 then
+	call('HSET', META, bucket, whole(math.min(math.ceil(fullAt), FOREVER)))
 end
 -- 1. Repair. A key with a state is either in the line or in HELD, as the numbers show. If they do not, an
 -- interrupted batch or a lost part of the data has left keys without their place: a scan finds them in steps.
@@ -1182,7 +1185,7 @@ if call('HLEN', STATES) - 1 ~= heldCount + queued then
 		if isHeld(state) and makesSense(state) then -- Its worker may be alive, or the lease ends.
 			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
 		elseif key ~= FILLER then
-			repaired = repaired + call('ZADD', LINE, 'NX', whole(placeOf(key)), key)
+			repaired = repaired + call('ZADD', LINE, 'NX', placeOf(key), key)
 		end
 	end
 	heldCount, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
@@ -1262,10 +1265,12 @@ end
 -- parseReply in protocol.go reads the same in this order.
 local pauseLeft = isPaused and meta.pausedUntil - now or 0
 if meta.pausedUntil == FOREVER then pauseLeft = -1 end -- no end
-local reply = format('%s %s %d %d %d %d ', isFull and 'FULL' or 'OK', nowDigits, queued, heldCount, dirty, waiting) ..
+local status = isFull and 'FULL' or 'OK'
+results[0] = format('%s %s %d %d %d %d ', status, nowDigits, queued, heldCount, dirty, waiting) ..
 	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, now < limited and 1 or 0) ..
-	format('%d %d %d %s %d ', failing, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
-call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
+	format('%d %d %d %s %d ', failing, givenUp, allRepaired, oldest, handedOut)
+local reply = table.concat(results, '', 0) -- Lua hashes each string that it makes: this one is the longest.
+call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. status, 'reply:' .. session, reply)
 return reply
 
 end)()
