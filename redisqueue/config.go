@@ -102,7 +102,8 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	case c.Lease != 0 && c.Lease < time.Second:
 		return fmt.Errorf("redisqueue: a Lease of %v is less than a second", c.Lease)
 	case c.Backoff.ForKey != nil:
-		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server computes delays")
+		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server " +
+			"computes delays")
 	case c.Backoff.Bucket != nil:
 		return errors.New("redisqueue: Backoff.Bucket is of this process, and the server computes delays: " +
 			"use StartLimit")

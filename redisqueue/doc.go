@@ -48,7 +48,8 @@
 // An add that AddContext or Flush has confirmed is lost only if the server loses it: up to a second of adds
 // with appendfsync everysec, all since the last snapshot without an append-only file, and in a failover what
 // had not reached the replica that took over. Redis's own settings bound that: see docs/replicas.md. Other
-// adds are in a buffer of this process, which survives an outage of the server but not the end of the process.
+// adds are in a buffer of this process, which survives an outage of the server but not the end of the
+// process.
 //
 // Keys are handled at least once: again if the lease was lost after the handler had finished, or if the
 // server lost the Done.
