@@ -62,23 +62,15 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 	}
 }
 
-// begin notes that a call begins, and returns what notes its end. Two calls of one key at once are a failure,
-// unless the lease of the first one has ended.
+// begin notes that a call begins, and returns what notes its end.
 func (r *run[K]) begin(c *call) (end func()) {
-	s, twice := r.sim, false
+	s := r.sim
 	s.mu.Lock()
 	s.callsBegun++
 	s.callsSinceChange[c.key]++
 	s.callsSinceDisturbed[c.key]++
-	for other := range r.running {
-		oneQueue := r.Shared || other.process == c.process
-		twice = twice || oneQueue && other.key == c.key && other.ctx.Err() == nil
-	}
 	r.running[c] = struct{}{}
 	s.mu.Unlock()
-	if twice {
-		s.fail("twice", "%s: two calls of one key at once", c.named())
-	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

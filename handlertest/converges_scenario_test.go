@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/handlertest"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -223,28 +222,41 @@ func TestBothStories(t *testing.T) {
 	}
 }
 
-// A panic in a goroutine of the handler's own ends the test binary. Its output says how to repeat the run.
-func TestPanicOfGoroutine(t *testing.T) {
-	if os.Getenv("HANDLERTEST_PANIC") != "" {
+// A panic in a goroutine of the handler's own ends the test binary, and so does a run that hangs, when the time of
+// the test is over. The output says how to repeat the run.
+func TestEndOfTheBinary(t *testing.T) {
+	mode := os.Getenv("HANDLERTEST_END")
+	if mode != "" {
 		starts := 0
 		handlertest.Converges(t, with(func(p process, apps client) handler {
-			starts++
-			if time.Now().Year() == 2000 && len(os.Getenv("HANDLERTEST_PANIC")) > 0 && starts > 3 {
-				go func() { panic("ouch") }()
+			if starts++; starts <= 3 {
+				return setsStatus(p, apps)
 			}
+			if mode == "hang" {
+				for { // The bubble does not see that nothing happens.
+					runtime.Gosched()
+				}
+			}
+			go func() { panic("ouch") }()
 			return setsStatus(p, apps)
 		}))
 		return
 	}
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestPanicOfGoroutine$")
-	cmd.Env = append(os.Environ(), "HANDLERTEST_PANIC=1", "GODEBUG=tracebacklabels=1")
-	output, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(output), "panic: ouch") {
-		t.Fatalf("%v: %s", err, output)
-	}
-	if !strings.HasPrefix(runtime.Version(), "go1.25") && !strings.Contains(string(output),
-		"HANDLERTEST='crash#1=10ms'") {
-		t.Errorf("it does not say under which schedule:\n%s", output)
+	for mode, words := range map[string][]string{
+		"panic": {"panic: ouch", "HANDLERTEST='crash#1=10ms'"},
+		"hang": {"the time of TestEndOfTheBinary ends in the run HANDLERTEST='crash#1=10ms'",
+			"panic: test timed out"},
+	} {
+		if mode == "panic" && strings.HasPrefix(runtime.Version(), "go1.25") {
+			words = words[:1] // Its traces have no labels.
+		}
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestEndOfTheBinary$", "-test.timeout", "3s")
+		cmd.Env = append(os.Environ(), "HANDLERTEST_END="+mode, "GODEBUG=tracebacklabels=1")
+		output, err := cmd.CombinedOutput()
+		if err == nil {
+			t.Errorf("%s: the binary does not fail", mode)
+		}
+		wantReport(t, string(output), words...)
 	}
 }
 
@@ -265,41 +277,4 @@ func TestMaxRetriesWithoutFailedCalls(t *testing.T) {
 			}
 		})(s)
 	})
-}
-
-// Workers of a Program get the keys of a shared queue by Get, and by GetContext.
-func TestGetOfASharedQueue(t *testing.T) {
-	t.Setenv("HANDLERTEST_RUNS", "200")
-	for _, byContext := range []bool{false, true} {
-		handlertest.Converges(t, func(s scenario) {
-			done := make(map[string]bool)
-			s.Shared, s.Replicas, s.Settle = true, 2, 2*time.Minute
-			s.Measure = func() any { return fmt.Sprint(done) }
-			s.Program = func(p process) {
-				queue := s.QueueOf(p)
-				for i := range 3 {
-					queue.Add(fmt.Sprint(i))
-				}
-				for {
-					var key string
-					if byContext {
-						var err error
-						if key, err = queue.(workqueue.Extended[string]).GetContext(p.Context()); err != nil {
-							return
-						}
-					} else {
-						shutdown := false
-						if key, shutdown = queue.Get(); shutdown {
-							return
-						}
-					}
-					err := p.Write(p.Context(), "handles "+key, func() error { done[key] = true; return nil })
-					if err != nil {
-						queue.AddRateLimited(key)
-					}
-					queue.Done(key)
-				}
-			}
-		})
-	}
 }

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/handlertest"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
@@ -97,16 +96,11 @@ func TestBadInput(t *testing.T) {
 			s.Start = func(process) handler { return nil }
 		}, []string{"Start has returned no handler"}},
 		{"panic of the scenario", func(scenario) { panic("ouch") }, []string{"panic: ouch"}},
-		{"nothing to start", func(scenario) {}, []string{"needs either Start or Program"}},
-		{"too much to start", func(s scenario) {
-			s.Start, s.Program = func(process) handler { return nothing }, func(process) {}
-		}, []string{"needs either Start or Program"}},
+		{"nothing to start", func(scenario) {}, []string{"a Scenario needs Start"}},
 		{"replicas", func(s scenario) {
 			s.Replicas, s.Start = -1, func(process) handler { return nothing }
 		}, []string{"Replicas is negative: -1"}},
 		{"the queue of no process", func(s scenario) { s.QueueOf(nil) }, []string{"QueueOf needs the Process"}},
-		{"a program that ends", func(s scenario) { s.Program = func(process) {} },
-			[]string{"the Program has returned"}},
 		{"keys of another type", func(s scenario) { handlertest.NewWorld[int, int](s, "numbers", nil) },
 			[]string{`NewWorld("numbers") needs a function`, "int", "string"}},
 		{"random measure", func(s scenario) {
@@ -211,39 +205,6 @@ func TestOutsideBubble(t *testing.T) {
 	wantReport(t, found, "is used after its run")
 }
 
-// A key that fails once in each replica is not at rest before it has succeeded, however long it waits.
-func TestFailsOnceInEachReplica(t *testing.T) {
-	t.Setenv("HANDLERTEST_RUNS", "3")
-	handlertest.Converges(t, func(s scenario) {
-		s.Shared, s.Replicas = true, 3
-		s.Queue = func() workqueue.TypedRateLimitingInterface[string] {
-			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](
-				6*time.Second, time.Minute))
-		}
-		handled, added := false, false
-		s.Measure = func() any {
-			if !handled {
-				t.Error("a run ended before the key was handled")
-			}
-			return handled
-		}
-		s.Start = func(p process) handler {
-			if !added {
-				added = true
-				s.QueueOf(p).Add("web")
-			}
-			return func(ctx context.Context, key string) error {
-				p.Point(ctx, "looks")
-				if worker.CallOf(ctx).Attempt() == 1 {
-					return errors.New("not at the first attempt")
-				}
-				handled = true
-				return nil
-			}
-		}
-	})
-}
-
 // A handler whose only mistake shows now and then is not shrunk, but reported.
 func TestNotDeterministic(t *testing.T) {
 	runs := 0
@@ -257,38 +218,6 @@ func TestNotDeterministic(t *testing.T) {
 	})
 	wantReport(t, found, "This happened once (seed ", "and not again under the same schedule",
 		"extra:   apps/web")
-}
-
-// Two calls of one key at once are the queue's mistake.
-func TestTwoCallsAtOnce(t *testing.T) {
-	found := handlertest.Find(t, func(s scenario) {
-		apps := apps(s)
-		apps.Set("web", app{Spec: 1})
-		s.Queue = func() workqueue.TypedRateLimitingInterface[string] {
-			return forgetful{workqueue.NewTypedRateLimitingQueue[string](nil)}
-		}
-		s.Start = func(p process) handler {
-			return func(ctx context.Context, _ string) error {
-				p.Point(ctx, "works")
-				return nil
-			}
-		}
-		s.At(1500*time.Microsecond, func() { apps.Set("web", app{Spec: 2}) })
-	})
-	wantReport(t, found, "web: two calls of one key at once")
-}
-
-// forgetful is a queue that does not know which keys are held.
-type forgetful struct {
-	workqueue.TypedRateLimitingInterface[string]
-}
-
-func (q forgetful) Get() (string, bool) {
-	key, shutdown := q.TypedRateLimitingInterface.Get()
-	if !shutdown {
-		q.TypedRateLimitingInterface.Done(key)
-	}
-	return key, shutdown
 }
 
 // At a crash the process does nothing more: it writes nothing in deferred calls
@@ -368,65 +297,47 @@ func TestRepeatOfSubtest(t *testing.T) {
 	wantReport(t, found, `go test -run '^TestMyHandler$/^web\+db_\(it.s_slow\)$/^2$'`)
 }
 
-// Every answer of package worker works, over every queue.
+// Every answer of package worker works.
 func TestAnswers(t *testing.T) {
 	if os.Getenv("HANDLERTEST_RUNS") == "" {
 		t.Setenv("HANDLERTEST_RUNS", "100")
 	}
-	for name, queue := range map[string]func() workqueue.TypedRateLimitingInterface[string]{
-		"default": nil,
-		"client-go": func() workqueue.TypedRateLimitingInterface[string] {
-			return plain{workqueue.NewTypedRateLimitingQueue[string](nil)}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			handlertest.Converges(t, func(s scenario) {
-				apps := apps(s)
-				for i := range 8 {
-					apps.Set(fmt.Sprint("app-", i), app{Spec: i})
+	handlertest.Converges(t, func(s scenario) {
+		apps := apps(s)
+		for i := range 8 {
+			apps.Set(fmt.Sprint("app-", i), app{Spec: i})
+		}
+		s.Options.MaxRetries = 3
+		s.Start = func(p process) handler {
+			c := apps.Client(p)
+			return func(ctx context.Context, key string) error {
+				o, err := c.Get(ctx, key)
+				if err != nil {
+					return err
 				}
-				s.Queue = queue
-				s.Options.MaxRetries = 3
-				s.Start = func(p process) handler {
-					c := apps.Client(p)
-					return func(ctx context.Context, key string) error {
-						o, err := c.Get(ctx, key)
-						if err != nil {
-							return err
-						}
-						if o.Value.Status < 3 {
-							o.Value.Status++
-							_, err = c.Update(ctx, o)
-						}
-						switch {
-						case err != nil:
-							return worker.RequeueAfter(time.Second)
-						case o.Value.Spec == 1:
-							return worker.RequeueAfter(time.Minute)
-						case o.Value.Spec == 2:
-							return worker.Every(10 * time.Minute)
-						case o.Value.Spec == 3:
-							return worker.Terminal(errors.New("no"))
-						case o.Value.Spec == 4:
-							return errors.New("fails until it is given up")
-						case o.Value.Spec == 5:
-							return worker.RetryAfter(errors.New("busy"), time.Second)
-						case o.Value.Spec == 6 && o.Value.Status < 3:
-							<-worker.CallOf(ctx).UntilAdded().Done()
-							return worker.ErrAdded
-						}
-						return nil
-					}
+				if o.Value.Status < 3 {
+					o.Value.Status++
+					_, err = c.Update(ctx, o)
 				}
-				if queue != nil {
-					apps.Remove("app-6") // UntilAdded needs a queue that notifies.
+				switch {
+				case err != nil:
+					return worker.RequeueAfter(time.Second)
+				case o.Value.Spec == 1:
+					return worker.RequeueAfter(time.Minute)
+				case o.Value.Spec == 2:
+					return worker.Every(10 * time.Minute)
+				case o.Value.Spec == 3:
+					return worker.Terminal(errors.New("no"))
+				case o.Value.Spec == 4:
+					return errors.New("fails until it is given up")
+				case o.Value.Spec == 5:
+					return worker.RetryAfter(errors.New("busy"), time.Second)
+				case o.Value.Spec == 6 && o.Value.Status < 3:
+					<-worker.CallOf(ctx).UntilAdded().Done()
+					return worker.ErrAdded
 				}
-			})
-		})
-	}
-}
-
-// plain is a queue with no methods but those of client-go's.
-type plain struct {
-	workqueue.TypedRateLimitingInterface[string]
+				return nil
+			}
+		}
+	})
 }

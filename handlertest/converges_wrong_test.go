@@ -339,38 +339,6 @@ var wrongHandlers = []wrongHandler{
 		}
 	}},
 
-	{name: "ignores its context and writes after the key has gone elsewhere",
-		scenario: func(s scenario, right bool) {
-			apps := apps(s)
-			apps.Set("web", app{Spec: 1})
-			s.At(50*time.Millisecond, func() { setSpec(apps, 2) })
-			sums := handlertest.NewWorld(s, "sums", func(object) []string { return nil })
-			sums.Set("web", app{})
-			s.Shared, s.Replicas = true, 2
-			s.Start = func(p process) handler {
-				apps, sums := apps.Client(p), sums.Client(p)
-				return func(ctx context.Context, key string) error {
-					if !right {
-						ctx = context.Background()
-					}
-					sum, err := sums.Get(ctx, key)
-					if err != nil {
-						return err
-					}
-					web, err := apps.Get(ctx, key)
-					if err != nil {
-						return err
-					}
-					p.Point(ctx, "computes")
-					if sum.Value.Status = web.Value.Spec; !right {
-						sum.Version = 0 // Nobody else writes: it has the key.
-					}
-					_, err = sums.Update(ctx, sum)
-					return err
-				}
-			}
-		}, words: []string{"its lease ends"}},
-
 	{name: "assumes that Done comes before the next event", scenario: func(s scenario, right bool) {
 		apps := apps(s)
 		apps.Set("web", app{Spec: 1})

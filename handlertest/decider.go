@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-var kinds = []string{crashes, lag, relist, slow, late, again, lease, fail, lost, conflict, sometime}
+var kinds = []string{crashes, lag, relist, slow, late, again, fail, lost, conflict, sometime}
 
 // sizes are the durations of random disturbances.
 var sizes = []time.Duration{3 * time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond,
@@ -70,7 +70,7 @@ func (d *decider) random(at site) time.Duration {
 	switch at.kind {
 	case crashes:
 		rate /= 5
-	case lease, fail, lost, conflict: // A call is short, unless it is slowed down.
+	case fail, lost, conflict: // A call is short, unless it is slowed down.
 		max /= 2
 	case sometime:
 		if r.IntN(2) > 0 { // While the first calls run.

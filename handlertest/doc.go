@@ -25,7 +25,7 @@
 //
 // [Converges] runs the scenario once undisturbed. That run must come to rest, and its outcome is what all
 // other runs must come to. [Fault] lists what happens in these: the process crashes, its cache lags or lists
-// anew, calls take longer or fail, adds come late or once more, leases end.
+// anew, calls take longer or fail, adds come late or once more.
 //
 // # A failure
 //
@@ -43,15 +43,17 @@
 // A run depends on its schedule alone if the handler and the scenario do not use real time, random numbers,
 // the order of a map, or memory that was not made in the function of Converges. Virtual time differs from run
 // to run: an outcome must not have it. Goroutines that the handler starts take part if they wait on timers,
-// channels or contexts; a run does not wait for a sleep longer than [Scenario].Settle. Do not hold a
-// sync.Mutex, RWMutex or Once during a call of a client with more than one worker: testing/synctest cannot
-// see that the others wait, and the run hangs.
+// channels or contexts; a run does not wait for a sleep longer than [Scenario].Settle.
+//
+// A handler that waits for something that never happens is reported. One that computes forever is not: go test
+// ends it when its time is over, and the output has the schedule. So it is when somebody waits for a sync.Mutex,
+// RWMutex or Once that another goroutine holds during a call of a client, because testing/synctest cannot see
+// such a wait. Use one worker then, and unlock in a deferred call, which also runs at a crash.
 //
 // # Other worlds
 //
 // A program with a world of its own, such as files, makes its fakes tell the run what happens:
-// [Process.Write], [Process.Read], [Process.Show] and [Process.Point]. [Scenario].Program is for programs
-// that run queues and workers of their own. [Perturb] disturbs a queue alone. Package
+// [Process.Write], [Process.Read], [Process.Show] and [Process.Point]. Package
 // [github.com/keyedqueue/workqueue/handlertest/kubetest] has a Kubernetes cluster as the world.
 // docs/testing-handlers.md has more.
 package handlertest

@@ -1,7 +1,6 @@
 package handlertest
 
 // Fault is a kind of disturbance. Runs have all of them, except those that [Scenario.Without] excludes.
-// [Perturb] has those of queues: Late, Again and Leases.
 type Fault uint16
 
 const (
@@ -10,11 +9,6 @@ const (
 	Late Fault = 1 << iota
 	// Again adds some keys once more after they were handed out: while they are held, or later.
 	Again
-	// Leases takes some keys away: the context of the handler ends, with the cause ErrLeaseEnded, and another
-	// worker gets the key while the first one still has it. The Done of the first, which comes late, is
-	// ignored. It is for handlers that work on a queue that processes share. Perturb then returns a
-	// [leasing.Leaser]; a loop that does not call Lease loses no key.
-	Leases
 	// Crash ends the process after a write, at a [Process.Point] or at the end of a call, and starts it anew:
 	// with an empty memory and queue and a new listing. At the crash its contexts end, and nothing that still
 	// runs, deferred calls included, gets past its next use of the world.
@@ -39,6 +33,6 @@ const failedCalls = FailedCall | LostAnswer | Conflict
 
 // faultOf has the Fault of each kind of disturbance in a schedule.
 var faultOf = map[string]Fault{
-	late: Late, again: Again, lease: Leases, crashes: Crash, lag: Lag, relist: Relist, slow: Slow,
+	late: Late, again: Again, crashes: Crash, lag: Lag, relist: Relist, slow: Slow,
 	fail: FailedCall, lost: LostAnswer, conflict: Conflict,
 }

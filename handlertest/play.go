@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"runtime/debug"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,7 +24,6 @@ type result struct {
 	sites    []site          // the last site of each kind and name
 	moments  []time.Duration // at which something happened
 	story    []told
-	hangs    bool // after a crash, which is no failure
 	accepted []acceptance
 	known    []acceptance // what has happened of it
 	steps    int64        // how many events it had
@@ -43,20 +44,23 @@ func (s *sim) result() result {
 	return res
 }
 
+// runLabel is the label of the goroutines of a run. Goroutines that these start inherit it.
+const runLabel = "handlertest run"
+
 var runs atomic.Int64 // of this test binary; their labels
 
-// play runs a scenario in a bubble. The label how says how to repeat the run: a panic in a goroutine of the
-// handler's own ends the test binary, and its trace is all that there is.
+// play runs a scenario in a bubble. How says how to repeat the run. It is a label of the goroutines: the trace
+// of a panic in a goroutine of the handler's own, which ends the test binary, shows it.
 func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool, how string) result {
 	run := fmt.Sprint(runs.Add(1))
-	var begun atomic.Pointer[sim]
-	ended := make(chan result, 1)
+	ended := make(chan result)
 	go func() {
 		labels := pprof.Labels("handlertest", how, runLabel, run)
 		pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), labels))
 		var res result
+		begun := false
 		defer func() {
-			if v := recover(); v != nil && begun.Load() == nil {
+			if v := recover(); v != nil && !begun {
 				res.failed = &failure{kind: "bubble", text: fmt.Sprintf("Converges makes bubbles of "+
 					"testing/synctest, and must be called outside of them (%v)", v)}
 			} else if v != nil {
@@ -65,22 +69,40 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			}
 			ended <- res
 		}()
+		if deadline, ok := t.Deadline(); ok { // It may hang, where nothing in the bubble sees that.
+			lastWords := time.AfterFunc(time.Until(deadline)-time.Second, func() {
+				fmt.Fprintf(os.Stderr, "handlertest: the time of %s ends in the run %s\n", t.Name(), how)
+			})
+			defer lastWords.Stop()
+		}
 		synctest.Test(t, func(*testing.T) {
-			s := newSim(d, tell)
-			begun.Store(s)
+			begun = true
 			over := make(chan any)
 			go func() { // If the scenario ends its goroutine, the bubble continues.
 				var v any
 				defer func() { over <- v }()
 				defer func() { v = recover() }()
-				playInBubble(scenario, s, &res, run)
+				playInBubble(scenario, newSim(d, tell), &res, run)
 			}()
 			if v := <-over; v != nil {
 				panic(v)
 			}
 		})
 	}()
-	return await(ended, &begun, run)
+	return <-ended
+}
+
+// stacksOf returns the stacks of the goroutines of a run, from the profile that has their labels.
+func stacksOf(run string) string {
+	var profile strings.Builder
+	var stacks []string
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
+	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
+		if strings.Contains(stack, fmt.Sprintf("%q:%q", runLabel, run)) {
+			stacks = append(stacks, stack)
+		}
+	}
+	return strings.Join(stacks[:min(len(stacks), 20)], "\n\n")
 }
 
 // leaves notes that the bubble has panicked, because goroutines are left.

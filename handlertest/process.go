@@ -34,8 +34,7 @@ type Process struct {
 	gone          chan struct{} // closed by kill
 	dead          atomic.Bool
 	shown         map[string]time.Time // when the last event of each stream is shown; guarded by the sim's mu
-	isProgram     bool
-	conflictUntil time.Time // guarded likewise
+	conflictUntil time.Time            // guarded likewise
 	// crashed ends and restarts the process.
 	crashed func(down time.Duration, where string)
 }
@@ -173,10 +172,10 @@ func (p *Process) Write(ctx context.Context, what string, write func() error) er
 	return p.mayFail(ctx, lost, what)
 }
 
-// mayFail makes some calls of handlers, and writes of Programs, fail.
+// mayFail makes some calls of handlers fail.
 func (p *Process) mayFail(ctx context.Context, kind, what string) error {
-	s, name, call := p.sim, p.stepName(ctx, what), callOf(ctx).named()
-	if call == "" && !p.isProgram {
+	s, name := p.sim, p.stepName(ctx, what)
+	if callOf(ctx).process == nil {
 		return nil // Start and its goroutines have no worker that tries again.
 	}
 	s.mu.Lock()
@@ -196,7 +195,7 @@ func (p *Process) mayFail(ctx context.Context, kind, what string) error {
 // Conflict is for the writes of a world of the program's own that are for one version of an object. If it
 // returns true, somebody writes to the object at this moment, and the write is one to an old version.
 func (p *Process) Conflict(ctx context.Context, what string) bool {
-	if callOf(ctx).process == nil && !p.isProgram {
+	if callOf(ctx).process == nil {
 		return false
 	}
 	s, name := p.sim, p.stepName(ctx, what)
@@ -214,8 +213,7 @@ func (p *Process) Conflict(ctx context.Context, what string) bool {
 func (p *Process) Read(ctx context.Context, read func() error) error {
 	p.step(ctx, "")
 	err := ctx.Err()
-	// Informers list anew after random times, so their lists do not fail.
-	if err == nil && callOf(ctx).process != nil {
+	if err == nil {
 		if err = p.mayFail(ctx, fail, ""); err != nil {
 			p.tell(ctx, "reads: %v", err)
 		}

@@ -43,7 +43,7 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 			"worker.RequeueAfter or worker.RetryAfter, and to give up worker.Terminal",
 			strings.Join(now.failing, ", "))
 	}
-	if called == 0 && r.Start != nil { // A handler that does nothing would pass.
+	if called == 0 { // A handler that does nothing would pass.
 		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. %s",
 			r.whyIdle())
 	}
@@ -78,7 +78,7 @@ func (r *run[K]) activity() (now activity) {
 			if time.Until(k.Due) > stuckAfter {
 				came = calls[k.Key]
 			}
-			now.settled = now.settled && (r.Program != nil || came >= 2*len(r.members))
+			now.settled = now.settled && came >= 2*len(r.members)
 			if err := failing[k.Key]; err != nil {
 				now.failing = append(now.failing, fmt.Sprintf("%s still fails: %v", textOf(k.Key), err))
 			}

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -63,7 +61,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// An object that changes again while the cache lags, two processes, a shared queue, crashes: everything that
+// An object that changes again while the cache lags, two processes, crashes: everything that
 // has an order.
 func everything(s *Scenario[string]) {
 	apps := NewWorld[string, int](s, "apps", nil)
@@ -71,7 +69,7 @@ func everything(s *Scenario[string]) {
 		apps.Set(fmt.Sprint("app-", i), i)
 		s.At(time.Duration(i)*7*time.Millisecond, func() { apps.Set("app-1", 10+i) })
 	}
-	s.Shared, s.Replicas = true, 2
+	s.Replicas = 2
 	s.Start = func(p *Process) worker.Handler[string] {
 		client := apps.Client(p)
 		return func(ctx context.Context, key string) error {
@@ -106,25 +104,46 @@ func (k slowKey) String() string {
 
 // crowded are two worlds that add the same keys at the same moment, to queues that other workers wait for,
 // and processes whose contexts take long to end.
-func crowded(shared bool) func(s *Scenario[slowKey]) {
-	return func(s *Scenario[slowKey]) {
-		apps := NewWorld[slowKey, int](s, "apps", nil)
-		pods := NewWorld(s, "pods", func(pod Object[string, slowKey]) []slowKey { return []slowKey{pod.Value} })
-		for i := range 6 {
-			app := slowKey(fmt.Sprint("app-", i))
-			apps.Set(app, i)
-			for n := range 3 {
-				pods.Set(fmt.Sprint(app, "-", n), app)
-				s.At(time.Duration(n)*time.Second, func() { pods.Remove(fmt.Sprint(app, "-", n)) })
-			}
+func crowded(s *Scenario[slowKey]) {
+	apps := NewWorld[slowKey, int](s, "apps", nil)
+	pods := NewWorld(s, "pods", func(pod Object[string, slowKey]) []slowKey { return []slowKey{pod.Value} })
+	for i := range 6 {
+		app := slowKey(fmt.Sprint("app-", i))
+		apps.Set(app, i)
+		for n := range 3 {
+			pods.Set(fmt.Sprint(app, "-", n), app)
+			s.At(time.Duration(n)*time.Second, func() { pods.Remove(fmt.Sprint(app, "-", n)) })
 		}
-		s.Shared, s.Replicas = shared, 2
-		s.Start = func(p *Process) worker.Handler[slowKey] {
-			for range 1000 {
-				_, cancel := context.WithCancel(p.Context())
-				context.AfterFunc(p.Context(), cancel)
+	}
+	s.Replicas = 2
+	s.Start = func(p *Process) worker.Handler[slowKey] {
+		for range 1000 {
+			_, cancel := context.WithCancel(p.Context())
+			context.AfterFunc(p.Context(), cancel)
+		}
+		return func(ctx context.Context, key slowKey) error { p.Point(ctx, "works"); return nil }
+	}
+}
+
+// adding has handlers that add the keys of others at the moment at which their process may crash.
+func adding(s *Scenario[string]) {
+	apps := NewWorld[string, int](s, "apps", nil)
+	for i := range 4 {
+		apps.Set(fmt.Sprint("app-", i), i)
+	}
+	s.Replicas = 2
+	s.Start = func(p *Process) worker.Handler[string] {
+		client := apps.Client(p)
+		return func(ctx context.Context, key string) error {
+			o, err := client.Get(ctx, key)
+			if err != nil || o.Value >= 100 {
+				return err
 			}
-			return func(ctx context.Context, key slowKey) error { p.Point(ctx, "works"); return nil }
+			o.Value += 100
+			if o, err = client.Update(ctx, o); err == nil {
+				s.QueueOf(p).Add(fmt.Sprint("app-", (o.Value+1)%4))
+			}
+			return err
 		}
 	}
 }
@@ -137,7 +156,7 @@ func TestSameSeedSameStory(t *testing.T) {
 	if testkit.RaceEnabled { // It is slow.
 		seeds = 8
 	}
-	disturbed += sameStory(t, crowded(false), seeds) + sameStory(t, crowded(true), seeds)
+	disturbed += sameStory(t, crowded, seeds) + sameStory(t, adding, 100)
 	if disturbed < 500 {
 		t.Errorf("the runs had %d disturbances", disturbed)
 	}
@@ -183,35 +202,11 @@ func TestEverythingHappens(t *testing.T) {
 		}
 	}
 	for _, words := range []string{"lists anew", "conflict", "crashes after that write",
-		"crashes before the key is done", "its lease ends", "reaches the queue late"} {
+		"crashes before the key is done", "reaches the queue late"} {
 		if !strings.Contains(stories.String(), words) {
 			t.Errorf("no story says %q", words)
 		}
 	}
-}
-
-// Nothing that a process does after its crash reaches the queue.
-func TestDeadProcessAndQueue(t *testing.T) {
-	raw := workqueue.NewTypedRateLimitingQueue[string](nil)
-	raw.Add("held")
-	raw.Get()
-	raw.AddRateLimited("failing")
-	dead := perturb(raw, hooks[string]{
-		decide: func(string, string) time.Duration { return 0 },
-		dead:   func() bool { return true },
-	})
-	dead.Add("a")
-	dead.AddCause("b", workqueue.Cause{})
-	dead.AddAfter("c", time.Hour)
-	dead.AddRateLimited("d")
-	dead.Done("held")
-	dead.Forget("failing")
-	s := foreign.RateLimiting(raw).Stats()
-	if raw.Len() != 0 || s.Processing != 1 || s.Waiting > 1 || raw.NumRequeues("d") != 0 ||
-		raw.NumRequeues("failing") != 1 {
-		t.Errorf("the queue has %+v", s)
-	}
-	raw.ShutDown()
 }
 
 // What somebody does sometime, he does once at each moment, and early in half of the random runs.

@@ -8,29 +8,18 @@ import (
 )
 
 // Scenario is what is tested: a program, its world, and what others do meanwhile. The function of Converges,
-// which is called once for each run, sets its fields. Either Start or Program is required. The zero values of
-// all other fields make sense.
+// which is called once for each run, sets its fields. Start is required. The zero values of all other fields
+// make sense.
 type Scenario[K comparable] struct {
 	// Start is called whenever the process starts, and returns its handler, which a [worker.Pool] runs over a
 	// queue. What the handler remembers must be made here: a crash loses it. When Start has returned, the
 	// keys of all that the caches have listed are added.
 	Start func(p *Process) worker.Handler[K]
-	// Program is called instead of Start for a program that runs queues and workers of its own. It returns
-	// when p's context has ended.
-	Program func(p *Process)
-	// Queue makes the queue of a process. Nil means a rate-limiting queue whose delays begin at 5 ms. It may
-	// be any of ours or client-go's.
-	Queue func() workqueue.TypedRateLimitingInterface[K]
 	// Options are the pool's options. Drain, CancelGrace and KeepQueue are ignored. Unless set, Workers are 2,
 	// and nothing is logged. With MaxRetries, calls do not fail by themselves: too many in a row would
 	// give a key up.
 	Options worker.Options[K]
-	// Shared declares that processes share the queue, as they do a redisqueue: it outlives crashes,
-	// and leases of keys end while handlers have them. Then the context of the handler ends, and another
-	// worker gets the key at once.
-	Shared bool
-	// Replicas is how many processes run at once. Each has its own memory, caches and queue, or the one queue
-	// if Shared is set. Zero means 1.
+	// Replicas is how many processes run at once. Each has its own memory, caches and queue. Zero means 1.
 	Replicas int
 	// Measure returns what must be equal in all runs, read at the end of each: usually a part of the truth.
 	// Leave out what may differ: times (also virtual ones, such as a condition's), made-up names, counters of
@@ -40,8 +29,7 @@ type Scenario[K comparable] struct {
 	Measure func() any
 	// Settle is how long nothing must change until a run ends. A key that still comes back by itself must
 	// also have come twice since, undisturbed. If something outside the Worlds becomes ready by time, set
-	// Settle longer than that, or let At make it ready. Zero means 10 s, and 20 minutes for a Program or a
-	// queue that is not [workqueue.Extended], because these do not say what still waits.
+	// Settle longer than that, or let At make it ready. Zero means 10 s.
 	Settle time.Duration
 	// Runs is how many runs there are with one disturbance, and how many under random schedules, each at most.
 	// It is for programs whose runs take long. Zero means 400 and 1,000.
@@ -138,14 +126,13 @@ func (s *Scenario[K]) Accept(text, reason string) {
 // Tell adds a line to the story, for a world of the program's own: what somebody else does to it.
 func (s *Scenario[K]) Tell(format string, args ...any) { s.run.sim.tell("", format, args...) }
 
-// QueueOf returns the queue of a process, or the shared one. It is for what adds keys beside the
-// caches of Worlds: a handler that adds others, or the events of a world of the program's own. A Program may
-// run its workers over it.
+// QueueOf returns the queue of a process. It is for what adds keys beside the
+// caches of Worlds: a handler that adds others, or the events of a world of the program's own.
 func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K] {
 	for _, m := range s.run.members {
 		if m != nil && m.Process == p {
-			return s.run.queueOf(m)
+			return m.queue
 		}
 	}
-	panic("handlertest: QueueOf needs the Process that Start or Program has got")
+	panic("handlertest: QueueOf needs the Process that Start has got")
 }

@@ -27,7 +27,6 @@ const (
 	slow     = "slow"     // how much longer the beginning of a call, or a call of a client, takes
 	late     = "late"     // how much later an add reaches the queue
 	again    = "again"    // how long after a key was handed out it is added once more
-	lease    = "lease"    // how long after a worker has asked for a key's lease it ends
 	fail     = "fail"     // how long a call of a client takes to fail
 	lost     = "lost"     // how long after a write took effect its caller gets an error
 	conflict = "conflict" // how long somebody writes to an object just before the process does

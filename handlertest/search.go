@@ -42,10 +42,6 @@ func (s *search) under(d decider, tell bool) result {
 	res := s.run(d, tell)
 	switch {
 	case res.failed != nil:
-	case res.hangs:
-		s.log("handlertest: a run hangs after its crash, and is not judged: the crash has ended a goroutine "+
-			"that held a sync.Mutex, RWMutex or Once without a deferred Unlock, for which others of that process "+
-			"wait\nschedule: %v", res.used)
 	case !same(s.undisturbed.outcome, res.outcome):
 		res.failed = outcomeDiffers(s.undisturbed.outcome, res.outcome)
 	}
@@ -206,9 +202,6 @@ func number(variable string, otherwise uint64) (uint64, error) {
 // shrunk describes the shortest schedule for a failure.
 func (s *search) shrunk(found schedule, failed *failure, which string) string {
 	runs := s.runs
-	if failed.kind == "hang" { // It takes long.
-		return s.describe(found, failed, fmt.Sprintf("%srun %d", which, runs))
-	}
 	steps := int64(0)
 	fails := func(smaller schedule) bool {
 		res := s.under(newDecider(smaller, 0), false)

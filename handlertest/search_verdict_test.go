@@ -8,10 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/handlertest"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -144,7 +142,7 @@ func TestKeysWithOneText(t *testing.T) {
 		for _, cluster := range []string{"a", "b", "c"} {
 			apps.Set(clusterKey{Name{"d", "web"}, cluster}, app{Spec: len(cluster)})
 		}
-		s.Shared, s.Replicas = true, 2
+		s.Replicas = 2
 		s.Start = func(p process) worker.Handler[clusterKey] {
 			client := apps.Client(p)
 			seen[fmt.Sprint(client.CachedAll()[0].Key.Cluster)] = true
@@ -345,42 +343,6 @@ func TestKeyOfMissing(t *testing.T) {
 			return nil
 		}
 	}))
-}
-
-// Queue is called once for each life of a process that has a queue of its own.
-func TestQueuesMade(t *testing.T) {
-	t.Setenv("HANDLERTEST", "crash#1=1s")
-	runs, queues, starts := 0, 0, 0
-	handlertest.Converges(t, func(s scenario) {
-		runs++
-		s.Replicas = 2
-		s.Queue = func() workqueue.TypedRateLimitingInterface[string] {
-			queues++
-			return workqueue.NewTypedRateLimitingQueue[string](nil)
-		}
-		with(func(p process, apps client) handler { starts++; return setsStatus(p, apps) })(s)
-	})
-	if queues != starts || starts != 3*2+1 {
-		t.Errorf("%d queues for %d starts in %d runs", queues, starts, runs)
-	}
-}
-
-// Without a call of Lease, no lease ends: the worker would not learn of it, and its Done would give back what
-// another one holds.
-func TestPerturbWithoutLease(t *testing.T) {
-	for seed := range uint64(30) {
-		synctest.Test(t, func(t *testing.T) {
-			q := handlertest.Perturb(workqueue.NewTypedRateLimitingQueue[string](nil), seed, handlertest.Leases)
-			q.Add("a")
-			key, _ := q.Get()
-			time.Sleep(20 * time.Second)
-			if q.Len() != 0 {
-				t.Errorf("seed %d: another worker may get a key that is held", seed)
-			}
-			q.Done(key)
-			q.ShutDown()
-		})
-	}
 }
 
 // More of what is wrong with a test: beside TestBadInput.

@@ -152,7 +152,7 @@ func (s *sim) decide(kind, name string) time.Duration {
 	if until := time.Now().Add(by); by > 0 && kind != sometime && until.After(s.disturbedUntil) {
 		s.disturbedUntil = until
 	}
-	if by > 0 && faultOf[kind]&(Slow|Leases|failedCalls) != 0 {
+	if by > 0 && faultOf[kind]&(Slow|failedCalls) != 0 {
 		clear(s.callsSinceDisturbed)
 	}
 	return by
@@ -224,7 +224,7 @@ func (s *sim) wasSlowed() (slowed bool, called int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at := range s.used {
-		slowed = slowed || faultOf[at.kind]&(Slow|Leases) != 0
+		slowed = slowed || at.kind == slow
 	}
 	return slowed, s.callsBegun
 }

@@ -64,8 +64,8 @@ type World[K comparable, V any] struct {
 // worldOf is a World whose cache adds keys of that type.
 type worldOf[K comparable] struct {
 	name      string
-	attach    func(p *Process, queue *perturbed[K])
-	addListed func(p *Process, queue *perturbed[K], added map[K]struct{})
+	attach    func(p *Process, queue *processQueue[K])
+	addListed func(p *Process, queue *processQueue[K], added map[K]struct{})
 	outcome   func(objects)
 }
 
@@ -92,7 +92,7 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string,
 	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V])}
 	// Which keys were added at this moment is in added: it would depend on the scheduler of Go whether a
 	// second add merges with the first.
-	add := func(queue *perturbed[Q], what string, added map[Q]struct{}, objects []Object[K, V]) {
+	add := func(queue *processQueue[Q], what string, added map[Q]struct{}, objects []Object[K, V]) {
 		for _, o := range objects {
 			for _, key := range keys(o) {
 				if _, ok := added[key]; !ok {
@@ -104,10 +104,10 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string,
 	}
 	s.run.worlds = append(s.run.worlds, worldOf[Q]{
 		name: name,
-		attach: func(p *Process, queue *perturbed[Q]) {
+		attach: func(p *Process, queue *processQueue[Q]) {
 			w.attach(p, func(changed []Object[K, V]) { add(queue, " has changed", make(map[Q]struct{}), changed) })
 		},
-		addListed: func(p *Process, queue *perturbed[Q], added map[Q]struct{}) {
+		addListed: func(p *Process, queue *processQueue[Q], added map[Q]struct{}) {
 			add(queue, " was listed", added, w.Client(p).CachedAll())
 		},
 		outcome: w.outcome,

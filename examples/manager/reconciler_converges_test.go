@@ -4,33 +4,32 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
-// reports is a handler of logs that keeps which rollouts were reported. After each report the process may
-// crash.
+// reports is a handler of logs that keeps which generations were reported. After each report the process may crash.
 type reports struct {
 	slog.Handler
-	process *handlertest.Process
-	name    string // of the Deployment, and its generation
-	seen    map[string]bool
+	process    *handlertest.Process
+	generation int64
+	seen       map[int64]bool
 }
 
 func (r reports) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
-		r.name += a.Value.String() + " "
+		if a.Key == "generation" {
+			r.generation = a.Value.Int64()
+		}
 	}
 	return r
 }
@@ -42,63 +41,41 @@ func (r reports) Handle(_ context.Context, record slog.Record) error {
 		return nil
 	}
 	// The logger gets no context.
-	return r.process.Write(r.process.Context(), "reports "+r.name,
-		func() error { r.seen[r.name] = true; return nil })
+	return r.process.Write(r.process.Context(), fmt.Sprint("reports generation ", r.generation),
+		func() error { r.seen[r.generation] = true; return nil })
 }
 
 // However late its caches are, and whenever it crashes, it reports the last generation of the Deployment.
 func TestConverges(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
-	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
-		truth := make(map[string]client.Object)
-		seen := make(map[string]bool)
-		var live *handlertest.Process
-		var cached *cluster
-		show := func(name string) {
-			live.Show(strings.Fields(name)[0], name, func() {
-				if err := cached.show(truth[name].DeepCopyObject().(client.Object)); err != nil {
-					panic(err)
-				}
-			})
-		}
-		set := func(after time.Duration, o client.Object) {
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		rollsOut := func(after time.Duration, replicas, ready int32) {
 			s.At(after, func() {
-				name := fmt.Sprintf("%T %s", o, o.GetName())
-				s.Tell("somebody: sets %s, generation %d", name, o.GetGeneration())
-				truth[name] = o
-				show(name)
+				kubetest.Change(cluster, deployment(0, 0), func(d *appsv1.Deployment) {
+					d.Spec.Replicas = &replicas
+					d.Status.ObservedGeneration = d.Generation
+					d.Status.UpdatedReplicas, d.Status.ReadyReplicas = ready, ready
+				})
 			})
 		}
-		set(time.Second, secret("1"))
-		set(time.Second, deployment(1, 0))
-		set(2*time.Second, deployment(1, 3))
-		set(5*time.Second, deployment(2, 1))
-		set(5500*time.Millisecond, secret("2"))
-		set(7*time.Second, deployment(2, 3))
-
-		s.Settle, s.Runs = time.Minute, 50 // Each starts a whole manager.
-		s.Without(handlertest.FailedCall)  // A logger does nothing about an error.
-		s.Measure = func() any { return seen["default/web 2 "] }
-		s.Program = func(p *handlertest.Process) {
-			c := newCluster()
-			live, cached = p, c
-			// The listing: the fake informers call no handler that comes later than an object.
-			for _, name := range slices.Sorted(maps.Keys(truth)) {
-				show(name)
+		s.At(time.Second, func() { cluster.Create(secret("1")); cluster.Create(deployment(0, 0)) })
+		rollsOut(2*time.Second, 3, 3)
+		rollsOut(5*time.Second, 4, 1)
+		s.At(5500*time.Millisecond, func() { kubetest.Change(cluster, secret(""), func(s *corev1.Secret) { s.Data = secret("2").Data }) })
+		rollsOut(7*time.Second, 4, 4)
+		seen := make(map[int64]bool)
+		s.Options.Workers, s.Runs = 20, 200
+		s.Check(func() error {
+			if !seen[2] {
+				return fmt.Errorf("the last rollout is not reported, but %v", seen)
 			}
-			mgr, err := c.manager()
-			if err == nil {
-				page := debug.NewHandler(debug.Options{})
-				defer page.Close()
-				logger := slog.New(reports{slog.DiscardHandler, p, "", seen})
-				err = setUp(mgr, page, sdktrace.NewTracerProvider(), &reconciler{mgr.GetClient(), logger})
-			}
-			if err == nil {
-				err = mgr.Start(p.Context())
-			}
-			if err != nil && p.Context().Err() == nil {
-				panic(err)
-			}
-		}
+			return nil
+		})
+		cluster.Start(func(m *kubetest.Manager) error {
+			page := debug.NewHandler(debug.Options{})
+			context.AfterFunc(m.Process.Context(), page.Close)
+			logger := slog.New(reports{slog.DiscardHandler, m.Process, 0, seen})
+			return setUp(m, page, sdktrace.NewTracerProvider(), &reconciler{m.GetClient(), logger})
+		})
 	})
 }

@@ -8,24 +8,21 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// logged is a change of an object as a watch shows it.
-type logged struct {
-	watch.Event
-	kind    schema.GroupVersionKind
-	version int
+// change is what the cache of a process shows: old is nil for a new object, and now for a deletion.
+type change struct {
+	kind     schema.GroupVersionKind
+	old, now client.Object
 }
 
 // text names the change for the story.
-func (e logged) text(c *Cluster) string {
-	text := c.text(e.kind, e.Object.(client.Object))
-	if e.Type == watch.Deleted {
-		text = "the end of " + text
+func (ch change) text(c *Cluster) string {
+	if ch.now == nil {
+		return "the end of " + c.text(ch.kind, ch.old)
 	}
-	return text
+	return c.text(ch.kind, ch.now)
 }
 
 // attach lists the cluster for a process that starts.
@@ -44,44 +41,38 @@ func (c *Cluster) attach(m *Manager) {
 	m.Process.Tell("its cache lists: %s", strings.Join(list, ", "))
 }
 
-// show lets all caches and watches show the last change later. The caller locks.
-func (c *Cluster) show(kind schema.GroupVersionKind, old, now client.Object) {
-	e := logged{watch.Event{Type: watch.Modified, Object: now}, kind, c.version}
-	switch {
-	case old == nil:
-		e.Type = watch.Added
-	case now == nil:
-		last := old.DeepCopyObject().(client.Object)
-		last.SetResourceVersion(strconv.Itoa(c.version))
-		e.Type, e.Object = watch.Deleted, last
+// show lets all caches show the last change later. The caller locks.
+func (c *Cluster) show(ch change) {
+	version := c.version
+	if ch.now == nil { // The last state has the version of the deletion.
+		ch.old = ch.old.DeepCopyObject().(client.Object)
+		ch.old.SetResourceVersion(strconv.Itoa(version))
 	}
 	c.managers = slices.DeleteFunc(c.managers, func(m *Manager) bool { return m.Process.Context().Err() != nil })
 	for _, m := range c.managers {
-		m.Process.ShowOrList(kind.Kind, e.text(c), func() { m.set(e) }, func() { m.listAnew(kind) })
+		m.Process.ShowOrList(ch.kind.Kind, ch.text(c), func() { m.set(ch, version) }, func() { m.listAnew(ch.kind) })
 	}
-	c.notifyWatches(e)
 }
 
 // set makes the cache show a change, unless it has listed anew since.
-func (m *Manager) set(e logged) {
-	c, o := m.cluster, e.Object.(client.Object)
+func (m *Manager) set(ch change, version int) {
+	c := m.cluster
 	c.mu.Lock()
-	if e.version <= m.shown[e.kind] {
+	if version <= m.shown[ch.kind] {
 		c.mu.Unlock()
 		return
 	}
-	m.shown[e.kind] = e.version
-	if m.cache[e.kind] == nil {
-		m.cache[e.kind] = make(map[types.NamespacedName]client.Object)
+	m.shown[ch.kind] = version
+	if m.cache[ch.kind] == nil {
+		m.cache[ch.kind] = make(map[types.NamespacedName]client.Object)
 	}
-	key := client.ObjectKeyFromObject(o)
-	ch := change{e.kind, m.cache[e.kind][key], o}
-	if m.cache[e.kind][key] = o; e.Type == watch.Deleted {
-		delete(m.cache[e.kind], key)
-		ch.old, ch.now = o, nil
+	if ch.now == nil {
+		delete(m.cache[ch.kind], client.ObjectKeyFromObject(ch.old))
+	} else {
+		m.cache[ch.kind][client.ObjectKeyFromObject(ch.now)] = ch.now
 	}
 	c.mu.Unlock()
-	m.Process.Tell("its cache shows %s", e.text(c))
+	m.Process.Tell("its cache shows %s", ch.text(c))
 	m.changed([]change{ch})
 }
 

@@ -68,7 +68,7 @@ func (k *kubeClient) read(ctx context.Context, do func() error) error {
 		defer k.cluster.mu.Unlock()
 		return do()
 	}
-	if k.manager == nil || k.cached || k.manager.requests != nil && k.manager.requests.isCollecting() {
+	if k.manager == nil || k.cached || k.manager.requests.isCollecting() {
 		return locked() // Handlers of events take no time.
 	}
 	return failed(k.manager.Process.Read(ctx, locked))

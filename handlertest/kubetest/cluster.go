@@ -15,11 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-
-	"github.com/keyedqueue/workqueue/handlertest"
 )
 
 // Cluster has the truth of one run: the objects, as an API server has them. [NewCluster] makes one.
@@ -32,15 +29,9 @@ type Cluster struct {
 	// an API server does: without them, a reconciler that compares what it wants with what there is writes only
 	// once.
 	Default func(o client.Object)
-	// Types is how Apply merges kinds that are not Kubernetes' own. Nil means that each list is one value, but
-	// for finalizers, owner references and the conditions of a status.
-	Types managedfields.TypeConverter
 
 	scheme   *runtime.Scheme
-	scenario *Scenario // nil if its keys are no requests
-	tell     func(format string, args ...any)
-	changed  func()
-	at       func(after time.Duration, do func())
+	scenario *Scenario
 	began    time.Time
 
 	// guards what follows, and the caches of managers; a change happens at one moment of the run
@@ -50,19 +41,14 @@ type Cluster struct {
 	uids       map[types.UID]bool               // of what exists
 	global     map[schema.GroupVersionKind]bool // kinds whose objects are in no namespace
 	managers   []*Manager                       // of the processes that have not crashed
-	watchers   []*watcher                       // of clientsets
-	log        []logged                         // all changes, for them
 	collecting map[types.UID]bool               // what the garbage collector has in mind
 }
 
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
-func NewCluster[K comparable](s *handlertest.Scenario[K], scheme *runtime.Scheme) *Cluster {
-	scenario, _ := any(s).(*Scenario)
-	return &Cluster{scheme: scheme, scenario: scenario, tell: s.Tell, at: s.At, began: time.Now(),
-		uids:   make(map[types.UID]bool),
+func NewCluster(s *Scenario, scheme *runtime.Scheme) *Cluster {
+	return &Cluster{scheme: scheme, scenario: s, began: time.Now(), uids: make(map[types.UID]bool),
 		truth:  make(map[schema.GroupVersionKind]map[types.NamespacedName]client.Object),
-		global: make(map[schema.GroupVersionKind]bool), changed: s.Changed,
-		collecting: make(map[types.UID]bool)}
+		global: make(map[schema.GroupVersionKind]bool), collecting: make(map[types.UID]bool)}
 }
 
 // Others returns the client of somebody else, for Scenario.At, Sometime, Check, Always and Measure: its calls

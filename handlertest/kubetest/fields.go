@@ -96,9 +96,6 @@ func emptyObject(kind schema.GroupVersionKind) *unstructured.Unstructured {
 // fieldsOf returns what decides who manages which field of the objects of a kind: the API server's code.
 func (c *Cluster) fieldsOf(kind schema.GroupVersionKind, status bool) *managedfields.FieldManager {
 	types, subresource := managedfields.TypeConverter(customTypes{managedfields.NewDeducedTypeConverter()}), ""
-	if c.Types != nil {
-		types = c.Types
-	}
 	if isKubernetes(kind) {
 		types = kubernetesTypes
 	}

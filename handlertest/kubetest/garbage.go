@@ -21,7 +21,7 @@ func (c *Cluster) collectLater() {
 			continue
 		}
 		c.collecting[uid] = true
-		c.at(time.Since(c.began)+collectDelay, func() {
+		c.scenario.At(time.Since(c.began)+collectDelay, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			delete(c.collecting, uid)
@@ -83,7 +83,7 @@ func (c *Cluster) mayGoOn(owner types.UID) bool {
 func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 	if o.GetDeletionTimestamp() == nil {
 		if err := c.remove(kind, o, nil, false); err == nil {
-			c.tell("the garbage collector: deletes %s", c.text(kind, o))
+			c.scenario.Tell("the garbage collector: deletes %s", c.text(kind, o))
 		}
 		return
 	}
@@ -100,7 +100,7 @@ func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 	} else if living > 0 {
 		for _, d := range all {
 			if err := c.remove(d.kind, d.old, nil, false); err == nil {
-				c.tell("the garbage collector: deletes %s", c.text(d.kind, d.old))
+				c.scenario.Tell("the garbage collector: deletes %s", c.text(d.kind, d.old))
 			}
 		}
 		c.collectLater()
@@ -111,6 +111,6 @@ func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 	if len(now.GetFinalizers()) == 0 {
 		now = nil
 	}
-	c.tell("the garbage collector: is done with what %s owns", c.text(kind, o))
+	c.scenario.Tell("the garbage collector: is done with what %s owns", c.text(kind, o))
 	_ = c.put(kind, o, now, false)
 }

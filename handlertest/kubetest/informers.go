@@ -92,12 +92,6 @@ func (i informer) typed(o client.Object) client.Object {
 	return into
 }
 
-// change is what the cache of a process shows: old is nil for a new object, and now for a deletion.
-type change struct {
-	kind     schema.GroupVersionKind
-	old, now client.Object
-}
-
 // changed shows changes to the handlers, and adds the requests that they make.
 func (m *Manager) changed(changes []change) {
 	m.cluster.mu.Lock()

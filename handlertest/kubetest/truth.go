@@ -214,7 +214,7 @@ func (c *Cluster) touch(kind schema.GroupVersionKind, key types.NamespacedName) 
 	}
 	now := old.DeepCopyObject().(client.Object)
 	if c.put(kind, old, now, false) == nil {
-		c.tell("somebody: writes to %s, and changes nothing", c.text(kind, now))
+		c.scenario.Tell("somebody: writes to %s, and changes nothing", c.text(kind, now))
 	}
 }
 
@@ -244,8 +244,8 @@ func (c *Cluster) put(kind schema.GroupVersionKind, old, now client.Object, dryR
 	if now == nil || now.GetDeletionTimestamp() != nil || old == nil && len(now.GetOwnerReferences()) > 0 {
 		c.collectLater()
 	}
-	c.show(kind, old, now)
-	c.changed()
+	c.show(change{kind, old, now})
+	c.scenario.Changed()
 	return nil
 }
 

@@ -65,7 +65,7 @@ func (k *kubeClient) write(ctx context.Context, o client.Object, w writeOptions,
 		return nil
 	}
 	if err == nil {
-		k.cluster.tell("somebody: %s", what)
+		k.cluster.scenario.Tell("somebody: %s", what)
 	}
 	return err
 }
