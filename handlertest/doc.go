@@ -45,10 +45,10 @@
 // to run: an outcome must not have it. Goroutines that the handler starts take part if they wait on timers,
 // channels or contexts; a run does not wait for a sleep longer than [Scenario].Settle.
 //
-// A handler that waits for something that never happens is reported. One that computes forever is not: go test
-// ends it when its time is over, and the output has the schedule. So it is when somebody waits for a sync.Mutex,
-// RWMutex or Once that another goroutine holds during a call of a client, because testing/synctest cannot see
-// such a wait. Use one worker then, and unlock in a deferred call, which also runs at a crash.
+// A handler that waits for something that never happens is reported. One that computes forever is not: go
+// test ends it when its time is over, and the output has the schedule. So it is when a goroutine waits for
+// a sync.Mutex, RWMutex or Once that another one holds during a call of a client, because testing/synctest
+// cannot see such a wait. Use one worker then, and unlock in a deferred call, which also runs at a crash.
 //
 // # Other worlds
 //

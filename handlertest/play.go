@@ -49,8 +49,8 @@ const runLabel = "handlertest run"
 
 var runs atomic.Int64 // of this test binary; their labels
 
-// play runs a scenario in a bubble. How says how to repeat the run. It is a label of the goroutines: the trace
-// of a panic in a goroutine of the handler's own, which ends the test binary, shows it.
+// play runs a scenario in a bubble. How says how to repeat the run. It is a label of the goroutines, for the
+// trace of a panic in a goroutine of the handler's own, which ends the test binary.
 func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool, how string) result {
 	run := fmt.Sprint(runs.Add(1))
 	ended := make(chan result)

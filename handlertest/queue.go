@@ -7,8 +7,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// processQueue is the queue of a process. Some adds reach it late, and some keys are added once more after they
-// were handed out. A crash shuts it down, and so drops what the dead process still adds.
+// processQueue is the queue of a process. Some adds reach it late, and some keys are added once more after
+// they were handed out. A crash shuts it down, and so drops what the dead process still adds.
 type processQueue[K comparable] struct {
 	workqueue.ExtendedRateLimiting[K]
 	process *Process

@@ -24,7 +24,8 @@
 // foreground and with orphans, a garbage collector, a status subresource for each kind that has a status,
 // evictions, and JSON, merge and strategic merge patches. Who manages which field is decided by the API
 // server's own code: Apply merges, and conflicts, as it does there. Of kinds that are not Kubernetes' own it
-// knows no schema: each list is one value, but for finalizers, owner references and the conditions of a status.
+// knows no schema: each list is one value, but for finalizers, owner references and the
+// conditions of a status.
 //
 // It has no validation but that of metadata, no defaults but those of Cluster.Default, no conversion between
 // versions, no other subresources, and no quotas. A pod is gone at once, without a grace period. A deletion
