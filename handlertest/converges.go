@@ -12,9 +12,9 @@ import (
 // moment; then 1,000 times under random schedules, or 200 times with -short. When nothing moves, the outcome
 // must be the one of the undisturbed run. Whether that is right, [Scenario.Check] says. It also fails for a
 // handler that panics, that never comes to rest, that waits for something that never happens, that still
-// fails when nothing moves any more, or that is never called; and for what [Scenario.Always] forbids. It reports
-// the first failure, under the shortest schedule that it can find for it, with the story of that run and the
-// line that repeats it.
+// fails when nothing moves any more, or that is never called; and for what [Scenario.Always] forbids. It
+// reports the first failure, under the shortest schedule that it can find for it, with the story of that run
+// and the line that repeats it.
 //
 // The scenario is called for each run, in a bubble of [testing/synctest], so Converges is called outside of
 // them. It must make all that the run needs anew, and must not depend on real time, on random numbers or on
