@@ -168,7 +168,7 @@ func TestBackoffWithEvents(t *testing.T) {
 			}
 		}
 	}
-	goldenPart(t, "backoff.md", table+"\n")
+	golden(t, table+"\n")
 }
 
 // spoken returns d as people say it: three digits of milliseconds or seconds, or minutes and seconds.

@@ -108,8 +108,8 @@ func (r *fleetRun) back(replicas int) int {
 	return math.MaxInt
 }
 
-// TestBackoffSimulation simulates the fleet with each jitter and without. It writes docs/backoff.svg, and the
-// table in docs/backoff.md, if called with -update, and otherwise asserts that they are what it would write.
+// TestBackoffSimulation simulates the fleet with each jitter and without. It writes the table in docs/backoff.md
+// if called with -update, and otherwise asserts that it is what it would write.
 func TestBackoffSimulation(t *testing.T) {
 	var runs []*fleetRun
 	for _, jitter := range []workqueue.Jitter{
@@ -133,8 +133,7 @@ func TestBackoffSimulation(t *testing.T) {
 			t.Errorf("%v: all replicas are back after %d s", jitter, back)
 		}
 	}
-	golden(t, "backoff.svg", func(string) string { return fleetFigure(runs) })
-	goldenPart(t, "backoff.md", fleetTable(runs))
+	golden(t, fleetTable(runs))
 }
 
 func fleetTable(runs []*fleetRun) string {
@@ -148,56 +147,3 @@ func fleetTable(runs []*fleetRun) string {
 	}
 	return b.String()
 }
-
-// The figure has a panel for each run, one below the other, with a logarithmic scale. Its colours can be
-// distinguished and read on white and on black.
-const (
-	figureSeconds = 420 // are shown
-	figureSecond  = 1.5 // is how wide a second is
-	figureLeft    = 56
-	figureTop     = 34
-	panelHeight   = 74
-	panelPitch    = 100
-	panelMost     = 5000 // is the top of the scale
-)
-
-func fleetFigure(runs []*fleetRun) string {
-	var b strings.Builder
-	width, height := figureLeft+figureSeconds*figureSecond+14, figureTop+panelPitch*len(runs)+22
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %d" width="%.0f" height="%d" role="img" font-family="system-ui, sans-serif" font-size="12" fill="#80858c">
-<title>Requests a second of %d replicas to a service that is down for %d seconds, by jitter</title>
-`, width, height, width, height, fleetSize, fleetDown)
-	b.WriteString(`<rect x="56" y="8" width="10" height="10" fill="#e0812f"/><text x="71" y="17">refused</text>
-<rect x="136" y="8" width="10" height="10" fill="#3b8fe0"/><text x="151" y="17">answered</text>
-`)
-	fmt.Fprintf(&b, `<text x="%.1f" y="36" font-size="10">the service is back</text>
-`, figureX(fleetDown)+6)
-	bars := func(requests func(second int) int) string {
-		return figureBars(figureSeconds, panelHeight, panelMost, figureX, requests)
-	}
-	for i, r := range runs {
-		fmt.Fprintf(&b, "<g transform=\"translate(0 %d)\">\n", figureTop+panelPitch*i)
-		for _, n := range []int{1, 10, 100, 1000} {
-			fmt.Fprintf(&b, `<path d="M%d %.1fH%.1f" stroke="#80858c" stroke-opacity=".35"/><text x="%d" y="%.1f" text-anchor="end" font-size="10">%d</text>
-`, figureLeft, figureY(n, panelHeight, panelMost), figureX(figureSeconds), figureLeft-5, figureY(n, panelHeight, panelMost)+3.5, n)
-		}
-		fmt.Fprintf(&b, `<path d="%s" stroke="#e0812f" stroke-width="1.5"/>
-<path d="%s" stroke="#3b8fe0" stroke-width="1.5"/>
-<path d="M%.1f %d V%d" stroke="#80858c" stroke-dasharray="4 3"/>
-<text x="%.1f" y="11" text-anchor="end" font-weight="bold">%v</text>
-</g>
-`, bars(r.requests), bars(func(s int) int { return r.granted[s] }), figureX(fleetDown), -8, panelHeight, figureX(figureSeconds), r.jitter)
-	}
-	bottom := figureTop + panelPitch*(len(runs)-1) + panelHeight
-	for s := 0; s <= figureSeconds; s += 60 {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%d</text>
-`, figureX(s), bottom+14, s)
-	}
-	fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">seconds since the failure</text>
-<text transform="translate(14 %d) rotate(-90)" text-anchor="middle">requests a second (logarithmic)</text>
-</svg>
-`, figureX(figureSeconds/2), bottom+32, (figureTop+bottom)/2)
-	return b.String()
-}
-
-func figureX(second int) float64 { return figureLeft + figureSecond*float64(second) }

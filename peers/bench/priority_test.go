@@ -72,27 +72,3 @@ func BenchmarkPriorities(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkHeld has a key come and go while others, which workers hold, are to be queued before it.
-func BenchmarkHeld(b *testing.B) {
-	for _, n := range []int{0, 10, 1000} {
-		keys := keysOf(n+1, structKey)
-		b.Run(fmt.Sprintf("key=struct/held=%d", n), func(b *testing.B) {
-			everyPrioritized(b, func(b *testing.B, q prioritized[objectKey]) {
-				for _, key := range keys[1:] {
-					q.Add(key)
-					q.Get()
-					q.addWithPriority(1, key)
-				}
-				measureWarm(b, 1, func() {
-					q.Add(keys[0])
-					key, _ := q.Get()
-					q.Done(key)
-					if key != keys[0] {
-						b.Fatalf("%v came, want %v", key, keys[0])
-					}
-				})
-			})
-		})
-	}
-}

@@ -1,6 +1,8 @@
 package compat
 
 import (
+	"math"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +14,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The tests in this file and in differences_limiter_test.go show client-go doing one thing and us another,
-// beyond what knownOfClientGo lists. Each is a difference that the documentation describes, and that a
-// program may depend on when it changes its import path.
+// The tests in this file show client-go doing one thing and us another, beyond what knownOfClientGo lists. Each
+// is a difference that the documentation describes, and that a program may depend on when it changes its import
+// path.
 
 // slowQueue is a queue whose Add takes as long as the test says.
 type slowQueue struct {
@@ -72,48 +74,81 @@ func TestAddAfterBlocks(t *testing.T) {
 	})
 }
 
-// TestLongestRunningAfterJump: when the clock was set back while keys were held, client-go looks for the
-// key with the longest time by the new clock. Ours takes the key that was handed out first, which it
-// knows without looking. No clock of the standard library goes back while a process runs.
-func TestLongestRunningAfterJump(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := setup{Named: true}
-		theirs, ours := newTheirs(s, stringKeys()), newOurs(s, stringKeys())
-		for _, q := range []*subject[string]{theirs, ours} {
-			synctest.Wait() // until the clock ticks for client-go
-			q.queue.Add("key0")
-			q.queue.Add("key1")
-			q.queue.Get()
-			q.clock.SetTime(epoch.Add(-time.Minute))
-			q.queue.Get()
-			q.clock.SetTime(epoch.Add(time.Hour))
-			synctest.Wait()
-			q.queue.ShutDown()
-		}
-		const unfinished = 2*3600 + 60
-		theirs.metrics.Want(t, "client-go", testkit.Values{"longest": 3660, "unfinished": unfinished})
-		ours.metrics.Want(t, "ours", testkit.Values{"longest": 3600, "unfinished": unfinished})
-	})
-}
-
-// metered returns a queue of each package with these metrics.
-func metered(provider workqueue.MetricsProvider) (theirs, ours peer.TypedInterface[string]) {
-	theirs = peer.NewTypedWithConfig(peer.TypedQueueConfig[string]{Name: "metered",
-		MetricsProvider: theirProvider{provider}})
-	ours = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "metered",
-		MetricsProvider: provider})
+// delays returns what the limiters of both packages say to the nth failure of a key.
+func delays(base, limit time.Duration, n int) (theirs, ours time.Duration) {
+	t := peer.NewTypedItemExponentialFailureRateLimiter[string](base, limit)
+	o := workqueue.NewTypedItemExponentialFailureRateLimiter[string](base, limit)
+	for range n {
+		theirs, ours = t.When("a"), o.When("a")
+	}
 	return theirs, ours
 }
 
-// TestMetricIsMissing: a provider that leaves a metric out makes every Add to client-go's queue panic.
-func TestMetricIsMissing(t *testing.T) {
-	theirs, ours := metered(&testkit.Recorder{LeaveOut: "depth"})
+// TestDelaysAtTheEnd: client-go computes delays in floating point. (TestDifferential has other delays.) A delay that is one too large for a
+// Duration becomes what the processor makes of it, on amd64 a negative number, and the key of a
+// controller that backs off comes back at once, again and again. Ours are exact or the limit.
+func TestDelaysAtTheEnd(t *testing.T) {
+	const limit = 1000 * time.Second
+	for _, tt := range []struct {
+		name         string
+		base, limit  time.Duration
+		failure      int
+		theirs, ours time.Duration
+		amd64        bool // theirs is so on this kind of processor
+	}{
+		// 2^63 is not greater than math.MaxInt64 when both are floating-point numbers.
+		{"63 doublings", 1, limit, 64, math.MinInt64, limit, true},
+		{"60 doublings of 8", 8, limit, 61, math.MinInt64, limit, true},
+		// 0 times infinity is no number.
+		{"no base, 1024 doublings", 0, limit, 1025, math.MinInt64, 0, true},
+		{"more digits than a float64 has", 1<<53 + 1, math.MaxInt64, 1, 1 << 53, 1<<53 + 1, false},
+		{"negative base", -time.Second, limit, 1, -time.Second, 0, false},
+		{"negative limit", time.Second, -limit, 1, -limit, 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			theirs, ours := delays(tt.base, tt.limit, tt.failure)
+			if ours != tt.ours {
+				t.Errorf("ours: %v, want %v", ours, tt.ours)
+			}
+			if theirs != tt.theirs && (!tt.amd64 || runtime.GOARCH == "amd64") {
+				t.Errorf("client-go: %v, want %v", theirs, tt.theirs)
+			}
+		})
+	}
+}
+
+// TestZeroLimiters: the zero values of client-go's limiters panic at the first failure. Ours never delay.
+func TestZeroLimiters(t *testing.T) {
+	for name, l := range map[string][2]peer.TypedRateLimiter[string]{
+		"exponential": {
+			new(peer.TypedItemExponentialFailureRateLimiter[string]),
+			new(workqueue.TypedItemExponentialFailureRateLimiter[string]),
+		},
+		"fast and slow": {
+			new(peer.TypedItemFastSlowRateLimiter[string]),
+			new(workqueue.TypedItemFastSlowRateLimiter[string]),
+		},
+	} {
+		if testkit.PanicOf(func() { l[0].When("a") }) == nil {
+			t.Errorf("client-go: %s does not panic", name)
+		}
+		if d := l[1].When("a"); d != 0 || l[1].NumRequeues("a") != 1 {
+			t.Errorf("ours: %s says %v, and counts %d failures", name, d, l[1].NumRequeues("a"))
+		}
+	}
+}
+
+// TestNoLimiter: a queue of client-go without a limiter panics when a key fails. Ours has the default one.
+func TestNoLimiter(t *testing.T) {
+	theirs := peer.NewTypedRateLimitingQueue[string](nil)
+	ours := workqueue.NewTypedRateLimitingQueue[string](nil)
 	defer theirs.ShutDown()
 	defer ours.ShutDown()
-	if testkit.PanicOf(func() { theirs.Add("a") }) == nil {
-		t.Error("client-go: Add did not panic")
+	if testkit.PanicOf(func() { theirs.AddRateLimited("a") }) == nil {
+		t.Error("client-go: AddRateLimited does not panic")
 	}
-	if v := testkit.PanicOf(func() { ours.Add("a") }); v != nil || ours.Len() != 1 {
-		t.Errorf("ours: Add panicked with %v, queued: %d, want 1", v, ours.Len())
+	ours.AddRateLimited("a")
+	if n := ours.NumRequeues("a"); n != 1 {
+		t.Errorf("ours: %d requeues, want 1", n)
 	}
 }

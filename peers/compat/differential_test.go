@@ -134,8 +134,8 @@ func (r *run[K]) apply(o op) error {
 		}
 		saw[i] = q.observe()
 		if r.jumped = r.jumped || o.Kind == stepBack; r.jumped {
-			// The worker that has held its key for longest need not be the worker that got it first any
-			// more; see TestLongestRunningAfterJump.
+			// The worker that has held its key for longest need not be the worker that got it first any more.
+			// Client-go looks for the former, and ours takes the latter.
 			saw[i].Longest = 0
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 // leftOut are the tests that are about how controller-runtime's queue is made, and why.
 var leftOut = map[string]string{
-	"TestHighPriorityItemThatBecameReadyIsReturnedBeforeLowPriorityItem": "it waits until the queue asks for a tick; what it checks besides is in TestSpecs of module controllerruntime",
+	"TestHighPriorityItemThatBecameReadyIsReturnedBeforeLowPriorityItem": "it waits until the queue asks for a tick; what it checks besides is in TestAgainstModel of package priorityqueue",
 	"TestItemCloneCopiesAllFields":                                       "it is about a struct that our queue does not have",
 	"TestItemCloneDoesNotShareMemoryWithOriginal":                        "it is about a struct that our queue does not have",
 	"TestPriorityQueueLogStateDoesNotRaceOnReadyAt":                      "it is about a log that our queue does not have",
