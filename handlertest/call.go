@@ -67,8 +67,7 @@ func (r *run[K]) begin(c *call) (end func()) {
 	s := r.sim
 	s.mu.Lock()
 	s.callsBegun++
-	s.callsSinceChange[c.key]++
-	s.callsSinceDisturbed[c.key]++
+	s.calmCalls[c.key]++
 	r.running[c] = struct{}{}
 	s.mu.Unlock()
 	return func() {

@@ -40,7 +40,7 @@ func (c *Client[K, V]) showLater(n int, o Object[K, V], deleted bool) {
 	if deleted {
 		what = "the end of " + what
 	}
-	c.process.show(c.world.name, what, func() { c.show(n, o, deleted) }, c.listAnew)
+	c.process.Show(c.world.name, what, func() { c.show(n, o, deleted) }, c.listAnew)
 }
 
 func (c *Client[K, V]) show(n int, o Object[K, V], deleted bool) {
@@ -127,7 +127,7 @@ func (c *Client[K, V]) Update(ctx context.Context, o Object[K, V]) (Object[K, V]
 	return c.write(ctx, fmt.Sprintf("%s %s = %+v", does, c.world.label(o), o.Value), o, o.Version, false)
 }
 
-// Delete deletes the object with that key, whichever version and UID it has, or returns ErrNotFound.
+// Delete deletes the object with that key, whichever version it has, or returns ErrNotFound.
 func (c *Client[K, V]) Delete(ctx context.Context, key K) error {
 	return c.DeleteVersion(ctx, Object[K, V]{Key: key})
 }

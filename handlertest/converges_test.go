@@ -171,31 +171,15 @@ func TestInsideBubble(t *testing.T) {
 	wantReport(t, found, "must be called outside of them")
 }
 
-func TestOutsideBubble(t *testing.T) {
-	t.Setenv("HANDLERTEST_RUNS", "1")
-	var w world
+func TestClientOfAnEarlierRun(t *testing.T) {
 	var c client
-	var at func()
-	handlertest.Converges(t, func(s scenario) {
-		w = apps(s)
-		w.Set("web", app{})
-		at = func() { s.At(0, func() {}) }
-		s.Start = func(p process) handler {
-			c = w.Client(p)
-			return func(context.Context, string) error { return nil }
-		}
-	})
-	testkit.WantPanic(t, "Set", func() { w.Set("a", app{}) }, "the world apps is used outside the bubble")
-	testkit.WantPanic(t, "Remove", func() { w.Remove("a") }, "the world apps is used outside the bubble")
-	testkit.WantPanic(t, "At", at, "the scenario is used outside the bubble")
-	testkit.WantPanic(t, "Get", func() { _, _ = c.Get(t.Context(), "a") }, "is used after its run")
-	synctest.Test(t, func(*testing.T) {
-		testkit.WantPanic(t, "Set", func() { w.Set("a", app{}) }, "the world apps is used after its run")
-		testkit.WantPanic(t, "Get", func() { _, _ = c.Get(context.Background(), "a") }, "is used after its run")
-	})
 	found := handlertest.Find(t, func(s scenario) {
-		apps(s).Set("web", app{})
-		s.Start = func(process) handler {
+		apps := apps(s)
+		apps.Set("web", app{})
+		s.Start = func(p process) handler {
+			if c == nil {
+				c = apps.Client(p)
+			}
 			return func(ctx context.Context, key string) error {
 				_, err := c.Get(ctx, key)
 				return err
@@ -203,6 +187,7 @@ func TestOutsideBubble(t *testing.T) {
 		}
 	})
 	wantReport(t, found, "is used after its run")
+	testkit.WantPanic(t, "Get", func() { _, _ = c.Get(t.Context(), "a") }, "is used after its run")
 }
 
 // A handler whose only mistake shows now and then is not shrunk, but reported.

@@ -4,39 +4,6 @@ import "time"
 
 // Others are all but the processes of the tested program: what happens in their name.
 
-// asOthers calls a function of the scenario in the goroutine of drive.
-func (s *sim) asOthers(do func()) {
-	returned := make(chan struct{})
-	set := func(returned chan struct{}) {
-		s.mu.Lock()
-		s.othersReturn = returned
-		s.mu.Unlock()
-	}
-	set(returned)
-	defer func() {
-		set(nil)
-		close(returned)
-	}()
-	do()
-}
-
-// awaitOthers returns when what asOthers calls has returned, and false if it waits: then no goroutine of the
-// bubble runs, and time passes. It most likely waits for the caller, which is a call of a process.
-func (s *sim) awaitOthers() bool {
-	s.mu.Lock()
-	others := s.othersReturn
-	s.mu.Unlock()
-	if others == nil {
-		return true
-	}
-	select {
-	case <-others:
-		return true
-	case <-time.After(1):
-		return false
-	}
-}
-
 // reaction is a program beside the tested one. See [Scenario.Others].
 type reaction struct {
 	name    string
@@ -61,7 +28,7 @@ func (s *sim) reactLocked(r *reaction) {
 		s.mu.Lock()
 		r.pending = false
 		s.mu.Unlock()
-		s.asOthers(r.do)
+		r.do()
 	})
 }
 

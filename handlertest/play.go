@@ -58,12 +58,19 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 		labels := pprof.Labels("handlertest", how, runLabel, run)
 		pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), labels))
 		var res result
-		begun := false
+		var s *sim
 		defer func() {
-			if v := recover(); v != nil && !begun {
+			switch v := recover(); { // Only this goroutine still runs.
+			case v == nil:
+			case s == nil:
 				res.failed = &failure{kind: "bubble", text: fmt.Sprintf("Converges makes bubbles of "+
 					"testing/synctest, and must be called outside of them (%v)", v)}
-			} else if v != nil {
+			case !s.over:
+				res = s.result()
+				res.failed = &failure{kind: "bubble", text: fmt.Sprintf("all goroutines wait for each other, as when "+
+					"a Client or a Process is used by At, Sometime, Measure, Check or Always, whose calls take no "+
+					"time: use the World (%v):\n%s", v, stacksOf(run))}
+			default:
 				res.leaves(fmt.Sprintf("goroutines are left when the context of the process has ended (%v):\n%s", v,
 					stacksOf(run)))
 			}
@@ -76,13 +83,13 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			defer lastWords.Stop()
 		}
 		synctest.Test(t, func(*testing.T) {
-			begun = true
+			s = newSim(d, tell)
 			over := make(chan any)
 			go func() { // If the scenario ends its goroutine, the bubble continues.
 				var v any
 				defer func() { over <- v }()
 				defer func() { v = recover() }()
-				playInBubble(scenario, newSim(d, tell), &res, run)
+				playInBubble(scenario, s, &res, run)
 			}()
 			if v := <-over; v != nil {
 				panic(v)
@@ -143,10 +150,8 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result
 	s.afterEvents = r.checkAlways
 	s.drive(r.resting)
 	if s.failed == nil {
-		s.asOthers(func() {
-			r.checkEnd()
-			outcome = r.measure()
-		})
+		r.checkEnd()
+		outcome = r.measure()
 	}
 	returned = true
 }

@@ -62,10 +62,6 @@ func (p *Process) step(ctx context.Context, what string) {
 // pass is a step that takes so long, or longer if it may be slow.
 func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlow bool) {
 	s, name := p.sim, p.stepName(ctx, what)
-	if !s.awaitOthers() {
-		panic("handlertest: a Client or a Process is used by At, Sometime, Measure, Check or Always, whose " +
-			"calls take no time: use the World")
-	}
 	if p.isDead() {
 		s.mu.Lock()
 		ended := s.goroutinesEnded
@@ -76,7 +72,6 @@ func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlo
 		runtime.Goexit()
 	}
 	granted := make(chan struct{})
-	s.check("a process or its client")
 	s.mu.Lock()
 	if maySlow {
 		if by := s.decide(slow, name); by > 0 {
@@ -226,25 +221,11 @@ func (p *Process) Read(ctx context.Context, read func() error) error {
 
 // Show is for a world of the program's own, which calls it when the truth has changed. It returns at once and
 // calls show later, when the cache of this process shows the change. The changes of a stream, which has a
-// name, are shown in their order. It does not call show if the process has crashed meanwhile. What names the
-// change in the story.
-func (p *Process) Show(stream, what string, show func()) {
-	p.sim.check("a process")
-	p.show(stream, what, func() {
-		p.tell(p.ctx, "its cache shows %s", what)
-		show()
-	}, nil)
-}
-
-// ShowOrList is Show for a cache whose watch may be lost. Then list is called later, instead of show: it
-// makes the cache show what the truth is then, and later calls of show for changes that this includes must
-// do nothing. Both tell the story themselves, by Tell.
-func (p *Process) ShowOrList(stream, what string, show, list func()) {
-	p.sim.check("a process")
-	p.show(stream, what, show, list)
-}
-
-func (p *Process) show(stream, what string, show, list func()) {
+// name, are shown in their order. If the watch of the cache is lost, list is called instead, still later: it
+// makes the cache show what the truth is then, and later calls of show for changes that this includes must do
+// nothing. With a nil list, no watch is lost. Neither is called if the process has crashed meanwhile. Both
+// tell the story themselves, by Tell. What names the change in the story.
+func (p *Process) Show(stream, what string, show, list func()) {
 	s, site := p.sim, p.named(stream)
 	s.mu.Lock()
 	defer s.mu.Unlock()

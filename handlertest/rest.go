@@ -44,8 +44,8 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 			strings.Join(now.failing, ", "))
 	}
 	if called == 0 { // A handler that does nothing would pass.
-		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. %s",
-			r.whyIdle())
+		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. "+
+			"There must be a World that has objects and a function that returns keys of them, or an add to QueueOf")
 	}
 	return true
 }
@@ -62,7 +62,7 @@ func (r *run[K]) activity() (now activity) {
 	}
 	slices.Sort(now.running)
 	now.settled = time.Since(r.sim.lastChange) >= r.Settle
-	calls, undisturbed := maps.Clone(r.sim.callsSinceChange), maps.Clone(r.sim.callsSinceDisturbed)
+	calls := maps.Clone(r.sim.calmCalls)
 	failing := maps.Clone(r.failing)
 	r.sim.mu.Unlock()
 
@@ -72,37 +72,14 @@ func (r *run[K]) activity() (now activity) {
 		now.busy = now.busy || s.Stats.Queued+s.Stats.Processing > 0
 		for _, k := range s.Waiting {
 			// A key that comes back by itself must have come twice per process: it may fail once on each
-			// replica and then succeed. Calls that were disturbed do not count, unless the key waits for so
-			// long that it has not failed.
-			came := undisturbed[k.Key]
-			if time.Until(k.Due) > stuckAfter {
-				came = calls[k.Key]
-			}
-			now.settled = now.settled && came >= 2*len(r.members)
+			// replica and then succeed. Calls that were disturbed do not count.
+			now.settled = now.settled && calls[k.Key] >= 2*len(r.members)
 			if err := failing[k.Key]; err != nil {
 				now.failing = append(now.failing, fmt.Sprintf("%s still fails: %v", textOf(k.Key), err))
 			}
 		}
 	}
 	return now
-}
-
-// whyIdle says why no key came.
-func (r *run[K]) whyIdle() string {
-	if len(r.worlds) == 0 {
-		return "There is no World, and nothing was added to QueueOf"
-	}
-	var why []string
-	for _, w := range r.worlds {
-		all := make(objects)
-		if w.outcome(all); len(all) == 0 {
-			why = append(why, w.name+" has no objects")
-		} else {
-			why = append(why, fmt.Sprintf("the function for the keys of %s returned none for its %d objects", w.name,
-				len(all)))
-		}
-	}
-	return strings.Join(why, "; ")
 }
 
 // invariant is what [Scenario.Always] declares.
@@ -114,11 +91,9 @@ type invariant struct {
 // checkAlways checks the invariants.
 func (r *run[K]) checkAlways() {
 	for _, i := range r.always {
-		r.sim.asOthers(func() {
-			if err := i.holds(); err != nil {
-				r.sim.fail("always "+i.name, "%s: this must always hold: %v", i.name, err)
-			}
-		})
+		if err := i.holds(); err != nil {
+			r.sim.fail("always "+i.name, "%s: this must always hold: %v", i.name, err)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ type Scenario[K comparable] struct {
 	Replicas int
 	// Measure returns what must be equal in all runs, read at the end of each: usually a part of the truth.
 	// Leave out what may differ: times (also virtual ones, such as a condition's), made-up names, counters of
-	// tries. Versions and UIDs also differ: while it runs, World.All returns objects without them. Values are
+	// tries. Versions also differ: while it runs, World.All returns objects without them. Values are
 	// compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds, which also are
 	// equal if their texts are.
 	Measure func() any
@@ -41,8 +41,7 @@ type Scenario[K comparable] struct {
 // At calls do, in the name of somebody else, who changes a [World] for example, after that much virtual time
 // since the run began.
 func (s *Scenario[K]) At(after time.Duration, do func()) {
-	s.run.sim.check("the scenario")
-	s.run.sim.after(after-time.Since(s.run.sim.began), "", nil, func() { s.run.sim.asOthers(do) })
+	s.run.sim.after(after-time.Since(s.run.sim.began), "", nil, do)
 }
 
 // Sometime calls do once, in the name of somebody else, at a time that differs from run to run, as when a
@@ -52,10 +51,9 @@ func (s *Scenario[K]) At(after time.Duration, do func()) {
 // it in the story and the schedule.
 func (s *Scenario[K]) Sometime(what string, do func()) {
 	m := s.run.sim
-	m.check("the scenario")
 	tell := func() {
 		m.tell("", "somebody: %s", what)
-		m.asOthers(do)
+		do()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +70,6 @@ func (s *Scenario[K]) Sometime(what string, do func()) {
 // left to do it must change nothing, or the run never comes to rest. The name is for the story.
 func (s *Scenario[K]) Others(name string, react func()) {
 	m := s.run.sim
-	m.check("the scenario")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &reaction{name: name, do: react}
@@ -87,7 +84,6 @@ func (s *Scenario[K]) Changed() { s.run.sim.change(0) }
 // Always declares what must hold at each moment: holds is called after every event of a run, and a run in
 // which it returns an error fails. It must not take time. The name is for the report.
 func (s *Scenario[K]) Always(name string, holds func() error) {
-	s.run.sim.check("the scenario")
 	s.run.always = append(s.run.always, invariant{name, holds})
 }
 
@@ -95,7 +91,6 @@ func (s *Scenario[K]) Always(name string, holds func() error) {
 // returns an error fails. Converges otherwise only compares outcomes, and finds no mistake that happens in
 // every run.
 func (s *Scenario[K]) Check(check func() error) {
-	s.run.sim.check("the scenario")
 	s.run.checks = append(s.run.checks, check)
 }
 

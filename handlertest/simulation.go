@@ -34,18 +34,17 @@ type sim struct {
 	version int64 // of the last change of any world
 
 	// What others do: see others.go.
-	othersReturn chan struct{} // closed when what asOthers calls returns; nil if it calls nothing
 	reactions    []*reaction
 	atRest       []func()
 	madeByOthers int // objects
 
 	// When the run is at rest, or takes too long.
-	disturbedUntil                        time.Time // the end of the last disturbance so far
-	lastChange                            time.Time // of the truth, or of what a cache shows of it
-	writes                                int       // after the disturbances
-	calmSteps                             int       // the events that happened while nothing was disturbed
-	callsBegun                            int
-	callsSinceChange, callsSinceDisturbed map[any]int // by key; the latter since a call was last disturbed
+	disturbedUntil time.Time // the end of the last disturbance so far
+	lastChange     time.Time // of the truth, or of what a cache shows of it
+	writes         int       // after the disturbances
+	calmSteps      int       // the events that happened while nothing was disturbed
+	callsBegun     int
+	calmCalls      map[any]int // by key, since something has changed or a call was disturbed
 
 	// What is known of it.
 	story           []told // nil unless telling
@@ -73,27 +72,7 @@ const beforeSteps = "\x00"
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
 	return &sim{began: now, lastEvent: now, lastChange: now, wake: make(chan struct{}, 1), decider: d,
-		telling: tell, known: make(map[acceptance]bool), callsSinceChange: make(map[any]int),
-		callsSinceDisturbed: make(map[any]int), afterEvents: func() {}}
-}
-
-// bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a
-// longer time means that the caller is outside.
-const bubbleYears = 10 * 365 * 24 * time.Hour
-
-// check is called by everything that a test may call at the wrong time or place.
-func (s *sim) check(what string) {
-	if time.Since(s.began) > bubbleYears {
-		panic(fmt.Sprintf("handlertest: %s is used outside the bubble of its run: make and use it in the "+
-			"function of Converges", what))
-	}
-	s.mu.Lock()
-	over := s.over
-	s.mu.Unlock()
-	if over {
-		panic(fmt.Sprintf("handlertest: %s is used after its run: each run makes a new one, in the function of "+
-			"Converges", what))
-	}
+		telling: tell, known: make(map[acceptance]bool), calmCalls: make(map[any]int), afterEvents: func() {}}
 }
 
 // after lets do happen after d. Its label is for the order of events that happen at the same time.
@@ -153,7 +132,7 @@ func (s *sim) decide(kind, name string) time.Duration {
 		s.disturbedUntil = until
 	}
 	if by > 0 && faultOf[kind]&(Slow|failedCalls) != 0 {
-		clear(s.callsSinceDisturbed)
+		clear(s.calmCalls)
 	}
 	return by
 }
@@ -162,8 +141,7 @@ func (s *sim) decide(kind, name string) time.Duration {
 func (s *sim) change(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.callsSinceChange)
-	clear(s.callsSinceDisturbed)
+	clear(s.calmCalls)
 	s.lastChange = time.Now()
 	if s.lastChange.After(s.disturbedUntil) {
 		s.writes += writes

@@ -2,7 +2,6 @@ package handlertest
 
 import (
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,23 +19,8 @@ type told struct {
 
 func (t told) String() string { return fmt.Sprintf("%9v  %s", t.at, t.text) }
 
-// textOf returns the text of a key, for the story and the order of events. A struct that embeds a type with a
-// method String also has that method, which leaves out the fields beside: their texts follow.
-func textOf(key any) string {
-	if _, ok := key.(fmt.Stringer); ok {
-		v := reflect.ValueOf(key)
-		for i := 0; v.Kind() == reflect.Struct && i < v.NumField(); i++ {
-			if f := v.Type().Field(i); f.Anonymous && f.Type.Implements(reflect.TypeFor[fmt.Stringer]()) {
-				var fields []string
-				for i := range v.NumField() {
-					fields = append(fields, fmt.Sprint(v.Field(i)))
-				}
-				return strings.Join(fields, " ")
-			}
-		}
-	}
-	return fmt.Sprint(key)
-}
+// textOf returns the text of a key, for the story and the order of events.
+func textOf(key any) string { return fmt.Sprint(key) }
 
 // tell adds a line to the story. The call is the key whose call the line is about, or "".
 func (s *sim) tell(call, format string, args ...any) {
@@ -124,59 +108,33 @@ func storiesOf(here, undisturbed []told, differing []string) string {
 	return text
 }
 
-// concerning takes the lines about other keys out of two stories, and returns how many there were in the
-// first. Differing are the lines in which the outcomes differ. What concerns one of them: the calls for keys
-// that are in it or that say its words, and what the stories say about these keys.
+// concerning takes the calls for other keys out of two stories, and returns how many lines these were in the
+// first. A call concerns one of the lines in which the outcomes differ if its key stands there, or if it says
+// the label of the object that the line is about.
 func concerning(here, undisturbed []told, differing []string) (_, _ []told, left int) {
-	words, calls := make(map[string]bool), make(map[string]bool)
+	anyOf := func(words ...string) *regexp.Regexp {
+		for i, word := range words {
+			words[i] = regexp.QuoteMeta(word)
+		}
+		return regexp.MustCompile(`(^|[^\pL\pN])(` + strings.Join(words, "|") + `)($|[^\pL\pN])`)
+	}
+	var labels []string
 	for _, line := range differing {
-		label, _, found := strings.Cut(line, " = ")
-		if found && strings.Contains(label, "/") && !strings.Contains(label, " ") {
-			words[label] = true // The label of an object.
+		label, _, _ := strings.Cut(line, " = ")
+		labels = append(labels, label)
+	}
+	saysLabel, concerns := anyOf(labels...), make(map[string]bool)
+	for _, line := range slices.Concat(here, undisturbed) {
+		if _, seen := concerns[line.call]; !seen {
+			name := line.call[strings.LastIndex(line.call, "/")+1:] // without the namespace
+			concerns[line.call] = slices.ContainsFunc(differing, anyOf(name).MatchString)
 		}
+		concerns[line.call] = concerns[line.call] || saysLabel.MatchString(line.text)
 	}
-	both := slices.Concat(here, undisturbed)
-	for _, line := range both {
-		if _, asked := calls[line.call]; asked || line.call == "" {
-			continue
-		}
-		names := map[string]bool{line.call: true, nameOf(line.call): true}
-		if calls[line.call] = slices.ContainsFunc(differing, anyOf(names).MatchString); calls[line.call] {
-			words[nameOf(line.call)] = true
-		}
-	}
-	if len(words) == 0 {
-		return here, undisturbed, 0
-	}
-	said := anyOf(words)
-	for _, line := range both {
-		if line.call != "" && said.MatchString(line.text) {
-			calls[line.call], words[nameOf(line.call)] = true, true
-		}
-	}
-	said = anyOf(words)
-	aboutIt := func(line told) bool { return calls[line.call] || said.MatchString(line.text) }
-	other := func(line told) bool {
-		aboutProcess := strings.HasSuffix(line.text, ": starts") || strings.Contains(line.text, " crashes ") ||
-			strings.Contains(line.text, ": loses its watch of ")
-		return !aboutProcess && !aboutIt(line)
-	}
+	other := func(line told) bool { return line.call != "" && !concerns[line.call] }
 	kept := slices.DeleteFunc(slices.Clone(here), other)
-	if !slices.ContainsFunc(kept, aboutIt) {
+	if !slices.ContainsFunc(kept, func(line told) bool { return line.call != "" }) {
 		return here, undisturbed, 0 // The measure names nothing of the story.
 	}
 	return kept, slices.DeleteFunc(slices.Clone(undisturbed), other), len(here) - len(kept)
-}
-
-// nameOf returns a key without its namespace.
-func nameOf(key string) string { return key[strings.LastIndex(key, "/")+1:] }
-
-// anyOf finds one of words in a text, where it is not a part of another word.
-func anyOf(words map[string]bool) *regexp.Regexp {
-	var quoted []string
-	for word := range words {
-		quoted = append(quoted, regexp.QuoteMeta(word))
-	}
-	const part = `\pL\pN_-`
-	return regexp.MustCompile(`(^|[^` + part + `])(` + strings.Join(quoted, "|") + `)($|[^` + part + `])`)
 }

@@ -29,8 +29,6 @@ type Object[K comparable, V any] struct {
 	Value V
 	// Version grows with each change. It is never 0.
 	Version int64
-	// UID changes when the object is deleted and created again.
-	UID int64
 }
 
 // World holds the truth: versioned objects of one type, to which handlers write through a [Client], and which
@@ -38,20 +36,11 @@ type Object[K comparable, V any] struct {
 // cache of it, as an informer has, which lags behind. A scenario with several types of objects has several
 // worlds, whose caches lag independently.
 //
-// Values are copied by assignment, or by DeepCopy. If V holds pointers, maps or slices that a handler changes
-// in place, set Clone.
+// Values are copied by their method DeepCopy() V or, without one, by assignment.
 //
 // All methods but Client may be called by the function of Converges and by those of Scenario.At. They do not
 // block.
 type World[K comparable, V any] struct {
-	// Clone copies a value: each time it is written, and each time it is read. Nil means V's method
-	// DeepCopy() V, if it has one.
-	Clone func(V) V
-	// OnChange, if set, is called before each change, of handlers and of others, at its moment: old is nil
-	// when an object is created, new when it is deleted. It counts, or refuses a change as an admission
-	// webhook does, by an error, which is what the caller gets. It must not change this world.
-	OnChange func(old, new *Object[K, V]) error
-
 	sim  *sim
 	name string
 
@@ -138,45 +127,22 @@ func (w *World[K, V]) list(objects map[K]Object[K, V]) (text string) {
 	return cmp.Or(text, " no "+w.name)[1:]
 }
 
-// sortedKeys returns the keys of m in the order of their texts, and of their fields if the texts of two are
-// the same.
-func sortedKeys[K comparable, V any](m map[K]V) []K {
-	texts := make(map[K]string, len(m))
-	for key := range m {
-		texts[key] = textOf(key)
-	}
-	return slices.SortedFunc(maps.Keys(m), func(a, b K) int {
-		if order := cmp.Compare(texts[a], texts[b]); order != 0 || a == b {
-			return order
-		}
-		return cmp.Compare(fmt.Sprintf("%#v", a), fmt.Sprintf("%#v", b))
+// sorted returns objects in the order of their keys' texts.
+func sorted[K comparable, V any](objects map[K]Object[K, V]) []Object[K, V] {
+	return slices.SortedFunc(maps.Values(objects), func(a, b Object[K, V]) int {
+		return cmp.Compare(textOf(a.Key), textOf(b.Key))
 	})
-}
-
-// sorted returns objects in the order of their keys.
-func sorted[K comparable, V any](objects map[K]Object[K, V]) (list []Object[K, V]) {
-	for _, key := range sortedKeys(objects) {
-		list = append(list, objects[key])
-	}
-	return list
 }
 
 // outcome adds the truth to the default measure.
 func (w *World[K, V]) outcome(all objects) {
 	for _, o := range w.All() {
 		o.Version = 0
-		label := w.label(o)
-		for all[label] != nil { // The texts of two keys are the same.
-			label += "'"
-		}
-		all[label] = &o.Value
+		all[w.label(o)] = &o.Value
 	}
 }
 
 func (w *World[K, V]) clone(v V) V {
-	if w.Clone != nil {
-		return w.Clone(v)
-	}
 	if copier, ok := any(v).(interface{ DeepCopy() V }); ok {
 		return copier.DeepCopy()
 	}
@@ -185,7 +151,6 @@ func (w *World[K, V]) clone(v V) V {
 
 // Set creates the object with that key, or changes it, in the name of somebody else.
 func (w *World[K, V]) Set(key K, value V) {
-	w.sim.check("the world " + w.name)
 	if _, exists := w.Get(key); !exists {
 		w.sim.addOther()
 	}
@@ -200,7 +165,6 @@ func (w *World[K, V]) Set(key K, value V) {
 // Remove deletes the object with that key, in the name of somebody else. It does nothing if it does not
 // exist.
 func (w *World[K, V]) Remove(key K) {
-	w.sim.check("the world " + w.name)
 	if o, err := w.change(Object[K, V]{Key: key}, anyVersion, true); err == nil {
 		w.sim.tell("", "somebody: deletes %s", w.label(o))
 	}
@@ -214,12 +178,12 @@ func (w *World[K, V]) Get(key K) (V, bool) {
 }
 
 // All returns all objects of the truth, in the order of their keys' texts. It is for measures, where they
-// have no Version and no UID, since both differ from run to run, and for what others do.
+// have no Version, which differs from run to run, and for what others do.
 func (w *World[K, V]) All() []Object[K, V] {
 	all := w.all(&w.truth)
 	if w.sim.measuring.Load() {
 		for i := range all {
-			all[i].Version, all[i].UID = 0, 0
+			all[i].Version = 0
 		}
 	}
 	return all
@@ -278,37 +242,16 @@ func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K
 		return old, ErrUnchanged
 	}
 	o.Value = w.clone(o.Value)
-	if err := w.admit(old, exists, o, deletes); err != nil {
-		return o, err
-	}
 	if deletes {
 		delete(w.truth, o.Key)
 		w.sim.nextVersion()
 		o = old
 	} else {
 		o.Version = w.sim.nextVersion()
-		o.UID = cmp.Or(old.UID, o.Version)
 		w.truth[o.Key] = o
 	}
 	w.showChangeLocked(o, deletes)
 	return o, nil
-}
-
-// admit calls OnChange, without the lock: one change happens at a moment.
-func (w *World[K, V]) admit(old Object[K, V], exists bool, o Object[K, V], deletes bool) error {
-	if w.OnChange == nil {
-		return nil
-	}
-	was, is := &old, &o
-	if !exists {
-		was = nil
-	}
-	if deletes {
-		is = nil
-	}
-	w.mu.Unlock()
-	defer w.mu.Lock()
-	return w.OnChange(was, is)
 }
 
 // touch makes a new version of an object, if there is one, in the name of somebody else.

@@ -76,7 +76,7 @@ func TestConverges(t *testing.T) {
 				do()
 				for _, name := range names {
 					if last != nil {
-						last.Show("events", name, func() { live.add(name) })
+						last.Show("events", name, func() { live.add(name) }, nil)
 					}
 				}
 			})

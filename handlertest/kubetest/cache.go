@@ -51,7 +51,7 @@ func (c *Cluster) show(ch change) {
 	c.managers = slices.DeleteFunc(c.managers, func(m *Manager) bool { return m.Process.Context().Err() != nil })
 	for _, m := range c.managers {
 		show, list := func() { m.set(ch, version) }, func() { m.listAnew(ch.kind) }
-		m.Process.ShowOrList(ch.kind.Kind, ch.text(c), show, list)
+		m.Process.Show(ch.kind.Kind, ch.text(c), show, list)
 	}
 }
 
