@@ -17,8 +17,7 @@ type asideKey struct {
 }
 
 // keepAside keeps a key that the caller holds in case that its slot stays. If the key is aside already, it
-// gets the higher priority, all causes and the earlier time. keepAside returns false if the slot is not
-// stopping.
+// gets the higher priority and all causes. keepAside returns false if the slot is not stopping.
 func (q *queue[T]) keepAside(slot int, key T) bool {
 	k := asideKey{causes: q.Causes(key), addedAt: q.AddedAt(key)}
 	if q.operable != nil {
@@ -33,20 +32,13 @@ func (q *queue[T]) keepAside(slot int, key T) bool {
 		q.mu.aside[slot] = make(map[T]asideKey)
 	}
 	if before, ok := q.mu.aside[slot][key]; ok {
-		k = asideKey{max(k.priority, before.priority), k.causes, earlier(k.addedAt, before.addedAt)}
+		for _, cause := range k.causes.Last {
+			before.causes = before.causes.Plus(cause)
+		}
+		k = asideKey{max(k.priority, before.priority), before.causes, before.addedAt}
 	}
 	q.mu.aside[slot][key] = k
-	q.wasAside.Store(true)
-	delete(q.mu.cameBack, key)
 	return true
-}
-
-// earlier returns the earlier of two times. Zero is an unknown time.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // noLongerStopping adds the keys that are aside of slots that stay, and drops those of slots that have moved.
@@ -56,14 +48,15 @@ func (q *queue[T]) noLongerStopping(slots []int) {
 		isHeld := q.member.state(slot) != absent
 		for key, k := range keys {
 			if !isHeld {
-				q.ofOthers.Add(1)
 				q.Forget(key)
 				continue
 			}
-			q.mu.Lock()
-			q.mu.cameBack[key] = k
-			q.mu.Unlock()
-			q.add(key, k.priority)
+			for _, cause := range k.causes.Last {
+				q.ExtendedRateLimiting.AddCause(key, cause)
+			}
+			if k.causes.IsZero() || k.priority != 0 {
+				q.add(key, k.priority)
+			}
 		}
 	}
 }
@@ -96,7 +89,6 @@ func (q *queue[T]) removeAside(key T) bool {
 	defer q.mu.Unlock()
 	_, found := q.mu.aside[slot][key]
 	delete(q.mu.aside[slot], key)
-	delete(q.mu.cameBack, key)
 	return found
 }
 
@@ -175,48 +167,6 @@ func (q *queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 			}
 		}
 	}
-}
-
-// Causes returns also those from which a key was aside.
-func (q *queue[T]) Causes(key T) workqueue.Causes {
-	c := q.ExtendedRateLimiting.Causes(key)
-	if !q.wasAside.Load() {
-		return c
-	}
-	slot := q.slotOf(key)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	before := q.mu.cameBack[key].causes
-	if k, ok := q.mu.aside[slot][key]; ok {
-		before = k.causes
-	}
-	for _, cause := range c.Last {
-		before = before.Plus(cause)
-	}
-	return before
-}
-
-// forgetAside forgets what was known of a key before it came back, which is Done, removed or dropped.
-func (q *queue[T]) forgetAside(key T) {
-	if q.wasAside.Load() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		delete(q.mu.cameBack, key)
-	}
-}
-
-// AddedAt returns the time of the first add also of a key that was aside meanwhile.
-func (q *queue[T]) AddedAt(key T) time.Time {
-	return q.earlierAdd(key, q.ExtendedRateLimiting.AddedAt(key))
-}
-
-func (q *queue[T]) earlierAdd(key T, at time.Time) time.Time {
-	if !q.wasAside.Load() || at.IsZero() {
-		return at
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return earlier(at, q.mu.cameBack[key].addedAt)
 }
 
 // DropQueued drops the keys that are aside, too.

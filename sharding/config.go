@@ -31,15 +31,10 @@ type Config struct {
 	// Slots is the number of slots, at most 4,096. Zero means 256. A few for each replica divide keys evenly. To
 	// change it, stop all replicas, and give the group another name or delete its Leases.
 	Slots int
-	// Lease is how long the others wait for a member that has died, and, less Margin, how long a member works
-	// that cannot reach the server. Zero means 15 seconds, and at most it is 24 hours. A member reads from the
-	// server and writes to it three times in a lease.
+	// Lease is how long the others wait for a member that has died. A member that cannot reach the server
+	// works for a sixth less: so each clock may be 9 % too fast or too slow. Zero means 15 seconds, and at most
+	// it is 24 hours. A member reads from the server and writes to it three times in a lease.
 	Lease time.Duration
-	// Margin is what makes up for clocks of different speed: keys are with one member at a time as long as
-	// the slowest clock advances by more than Lease-Margin while the fastest advances by Lease. Zero means a
-	// sixth of Lease: then each clock may be 9 % too fast or too slow, and chrony, while it corrects a clock,
-	// makes it 8.3 % wrong at most.
-	Margin time.Duration
 	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If
 	// a handler does not return within another half of it, the member keeps the slot, and tries again after
 	// four HandoverTimeouts. While the server does not answer, each of these times may be longer, up to a
@@ -92,22 +87,15 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Slots = cmp.Or(c.Slots, 256)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
-	c.Margin = cmp.Or(c.Margin, c.Lease/6)
 	c.HandoverTimeout = cmp.Or(c.HandoverTimeout, 10*time.Second)
 	if c.Slots < 1 || c.Slots > maxSlots {
 		return wrong("Slots", c.Slots, fmt.Sprint("1 to ", maxSlots))
 	}
-	for i, value := range []time.Duration{c.Lease, c.Margin, c.HandoverTimeout} {
-		if value < time.Millisecond { // Lease: 15 is 15 ns.
-			field := []string{"Lease", "Margin", "HandoverTimeout"}[i]
-			return wrong(field, value, "a positive time with a unit, such as 15*time.Second")
-		}
+	if c.Lease < time.Millisecond || c.Lease > maxLease { // Lease: 15 is 15 ns.
+		return wrong("Lease", c.Lease, fmt.Sprintf("up to %v with a unit, such as 15*time.Second", maxLease))
 	}
-	if c.Lease > maxLease {
-		return wrong("Lease", c.Lease, fmt.Sprint("at most ", maxLease))
-	}
-	if c.Margin > c.Lease/2 {
-		return wrong("Margin", c.Margin, fmt.Sprint("at most half of the lease of ", c.Lease))
+	if c.HandoverTimeout < time.Millisecond {
+		return wrong("HandoverTimeout", c.HandoverTimeout, "a positive time with a unit, such as 10*time.Second")
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

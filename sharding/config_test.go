@@ -29,14 +29,10 @@ func TestMistakes(t *testing.T) {
 	anything := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[any]())
 	config := QueueConfig[string]{Keys: noKeys[string]}
 	for want, f := range map[string]func() error{
-		"Config.Lease is 15ns, want a positive time with a unit": join(Memory(), Config{Lease: 15}),
-		"Config.Lease is -15s, want a positive time": join(Memory(),
-			Config{Lease: -15 * time.Second}),
-		"Config.Margin is 2ns, want a positive time with a unit": join(Memory(), Config{Margin: 2}),
+		"Config.Lease is 15ns, want up to 24h0m0s with a unit": join(Memory(), Config{Lease: 15}),
+		"Config.Lease is 25h0m0s, want up to 24h0m0s":          join(Memory(), Config{Lease: 25 * time.Hour}),
 		"Config.HandoverTimeout is 10ns, want a positive time with a unit": join(Memory(),
 			Config{HandoverTimeout: 10}),
-		"Config.Margin is 8s, want at most half of the lease of 15s": join(Memory(),
-			Config{Margin: 8 * time.Second}),
 		"the store is nil": join(nil, Config{}),
 		"the member is nil: make the queue after Join": queue(nil, config),
 		"QueueConfig.Keys is required":                 queue(holdingAll(1), QueueConfig[string]{}),

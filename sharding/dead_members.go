@@ -66,7 +66,6 @@ func (m *Member) markDead(id string) error {
 	}
 	m.update(func() {
 		m.sawMemberLocked(id, r)
-		m.memberLocked(id).markedByMe = true
 		m.logLocked(slog.LevelWarn, "A member has not renewed its lease: taking over",
 			"dead", id, "lease", time.Duration(d.Lease))
 	})
@@ -96,7 +95,7 @@ func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 	if k.isGone {
 		return now, err
 	}
-	k.retryAt = m.now() + m.config.Lease // Somebody has edited it, or a finalizer keeps it.
+	k.retryAt = m.now() + m.config.Lease // Somebody has edited it, or it cannot be deleted.
 	return due, err
 }
 

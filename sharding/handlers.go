@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -46,13 +47,9 @@ func (r *running[T]) len() int {
 	return len(r.keys)
 }
 
-func (m *Member) isBusy(slot int) bool { return m.handlers(slot) > 0 }
-
-func (m *Member) handlers(slot int) (n int) {
-	for _, q := range *m.queues.Load() {
-		n += q.handlers(slot)
-	}
-	return n
+// isBusy reports whether any key of the slot is being handled.
+func (m *Member) isBusy(slot int) bool {
+	return slices.ContainsFunc(*m.queues.Load(), func(q memberQueue) bool { return q.handlers(slot) > 0 })
 }
 
 // anyBusy reports whether any key is being handled.
@@ -68,17 +65,17 @@ func (m *Member) anyBusy() bool {
 // holding is a time during which handlers of a slot may run. Their contexts end with it.
 type holding struct {
 	epoch int64
-	// cause is why the holding has ended, if it has. contexts has the *handlerContext of each handler.
+	// cause is why the holding has ended, if it has. contexts has the *handlerContext of each handler, and of
+	// each key on hold.
 	cause    atomic.Pointer[error]
 	contexts sync.Map
-	// onHold is the context of all keys on hold, or nil. It also ends when the slot is to move.
-	onHold atomic.Pointer[handlerContext]
 }
 
-// handlerContext is a context that ends with a holding.
+// handlerContext is a context that ends with a holding and, if its key is on hold, when the slot is to move.
 type handlerContext struct {
 	context.Context
-	end context.CancelCauseFunc
+	end    context.CancelCauseFunc
+	onHold bool
 }
 
 type fenceKey struct{}
@@ -96,35 +93,23 @@ func Fence(ctx context.Context) (int64, bool) {
 // end ends the holding and its contexts with that cause, unless it has ended already.
 func (h *holding) end(cause error) {
 	h.cause.CompareAndSwap(nil, &cause)
+	h.endContexts(cause, false)
+}
+
+// endContexts ends all contexts, or those of keys on hold.
+func (h *holding) endContexts(cause error, onHold bool) {
 	h.contexts.Range(func(c, _ any) bool {
-		c.(*handlerContext).end(cause)
+		if c := c.(*handlerContext); c.onHold || !onHold {
+			c.end(cause)
+		}
 		return true
 	})
-	h.endOnHold(cause)
-}
-
-// contextOnHold returns the context of keys on hold.
-func (h *holding) contextOnHold() context.Context {
-	for {
-		if l := h.onHold.Load(); l != nil {
-			return l
-		}
-		ctx, end := context.WithCancelCause(context.Background())
-		h.onHold.CompareAndSwap(nil, &handlerContext{ctx, end})
-	}
-}
-
-// endOnHold ends the context of keys on hold. Those that come later have another one.
-func (h *holding) endOnHold(cause error) {
-	if l := h.onHold.Swap(nil); l != nil {
-		l.end(cause)
-	}
 }
 
 // contextFrom returns a context from ctx that ends with the holding.
-func (h *holding) contextFrom(ctx context.Context) (context.Context, context.CancelFunc) {
+func (h *holding) contextFrom(ctx context.Context, onHold bool) (context.Context, context.CancelFunc) {
 	fenced, end := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.epoch))
-	c := &handlerContext{fenced, end}
+	c := &handlerContext{fenced, end, onHold}
 	h.contexts.Store(c, nil)
 	if cause := h.cause.Load(); cause != nil { // after the Store
 		end(*cause)
@@ -135,15 +120,28 @@ func (h *holding) contextFrom(ctx context.Context) (context.Context, context.Can
 	}
 }
 
-func noRelease() {}
-
 func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.CancelFunc) {
 	_ = q.leased.Load() || q.leased.CompareAndSwap(false, true) // for Done
+	return q.lease(ctx, key, false)
+}
+
+// LeaseOnHold is that of [leasing.Leaser]: its context also ends when the slot is to move. So keys on hold do
+// not delay a handover.
+func (q *queue[T]) LeaseOnHold(ctx context.Context, key T) (context.Context, context.CancelFunc) {
+	return q.lease(ctx, key, true)
+}
+
+func (q *queue[T]) lease(ctx context.Context, key T, onHold bool) (context.Context, context.CancelFunc) {
 	slot := q.slotOf(key)
 	if !q.running[slot].has(key) {
-		return ctx, noRelease
+		return ctx, func() {}
 	}
-	return q.member.holdingOf(slot).contextFrom(ctx)
+	h := q.member.holdingOf(slot)
+	leased, release := h.contextFrom(ctx, onHold)
+	if onHold && q.member.state(slot) != held { // after contextFrom: what stops the slot now ends leased as well
+		h.endContexts(ErrHandover, true)
+	}
+	return leased, release
 }
 
 // holdingOf returns the holding of the slot, or one that has ended.
@@ -157,24 +155,6 @@ func (m *Member) holdingOf(slot int) *holding {
 		h.end(ErrNotHeld)
 	}
 	return h
-}
-
-// LeaseOnHold is that of [leasing.Leaser]: its context also ends when the slot is to move. So keys on hold do
-// not delay a handover. It takes nothing from ctx, and the keys of a slot share one context.
-func (q *queue[T]) LeaseOnHold(ctx context.Context, key T) (context.Context, context.CancelFunc) {
-	slot := q.slotOf(key)
-	if !q.running[slot].has(key) {
-		return ctx, noRelease
-	}
-	h := q.member.holdingOf(slot)
-	leased := h.contextOnHold()
-	// After contextOnHold: what ends its context from now on ends this one as well.
-	if cause := h.cause.Load(); cause != nil {
-		h.endOnHold(*cause)
-	} else if q.member.state(slot) != held {
-		h.endOnHold(ErrHandover)
-	}
-	return leased, noRelease
 }
 
 func (q *queue[T]) handlers(slot int) int { return q.running[slot].len() }

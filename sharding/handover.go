@@ -16,17 +16,14 @@ func (h handover) mayStillSucceed(t *table) bool { return h.table == t.id && h.e
 // handOver makes next give away the member's slots that are to move and whose handlers have returned. If a
 // slot is to stay after all while an attempt may still succeed, next names its holder anew: that ends it.
 func (p *planner) handOver(next *table) {
-	n, nobodyTakes := 0, p.m.mu.phase >= leaving && len(p.takers) == 0
+	n := 0
 	for i, slot := range next.slots {
 		switch {
 		case slot.holder != p.selfID:
 		case slot.next == "" && p.m.mu.phase == staying && p.m.slots[i].handover.mayStillSucceed(p.t):
 			next.give(i, p.selfID)
-		case !p.takers[slot.next] && !nobodyTakes:
+		case !p.takers[slot.next]:
 		case p.m.releaseLocked(i, p.t):
-			if nobodyTakes {
-				slot.next = ""
-			}
 			next.give(i, slot.next)
 			n++
 		}

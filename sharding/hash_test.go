@@ -93,24 +93,6 @@ func TestHashSpreads(t *testing.T) {
 	}
 }
 
-// The thousand namespaces that FNV-1a puts into 13 of 256 slots.
-func TestThousandNamespaces(t *testing.T) {
-	used, quarters := make(map[int]bool), make([]int, 4)
-	for i := range 1000 {
-		s := slotOf(HashString(fmt.Sprint("namespace-", i)), 256)
-		used[s] = true
-		quarters[s/64]++
-	}
-	if len(used) < 240 {
-		t.Errorf("%d slots are used", len(used))
-	}
-	for _, n := range quarters {
-		if n < 200 || n > 300 {
-			t.Errorf("quarters have %v", quarters)
-		}
-	}
-}
-
 func TestKeysThatNeedAHash(t *testing.T) {
 	for _, err := range []error{
 		errOf[any](), errOf[*int](), errOf[float64](), errOf[chan int](), errOf[struct{ a, b any }](),

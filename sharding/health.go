@@ -11,21 +11,20 @@ import (
 
 // health is what is wrong with a member, as far as it knows.
 type health struct {
-	// Why refresh and the last list of all records failed, nil if they succeeded. writeErr is why the last
-	// write of the table failed, while notWritten is set.
-	refreshErr, listErr, writeErr error
-	failedAt                      time.Duration // when refresh last failed
+	// refreshErr is why the last refresh failed, or nil. writeErr is why the last write of the table failed,
+	// while notWritten is set.
+	refreshErr, writeErr error
+	failedAt             time.Duration // when refresh last failed
 	// When each of these began, or zero if it is not so:
-	notWritten      time.Duration // The table cannot be written.
-	noQueue         time.Duration // The member lacks a queue.
-	othersNotListed time.Duration // The others' records cannot be listed.
+	notWritten time.Duration // The table cannot be written.
+	noQueue    time.Duration // The member lacks a queue.
 }
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
 // is not. It also returns an error if for a lease it could not write the table (then its slots cannot move),
-// mark the record of an overdue member, or list the others' records (then it may not know a new member). It
-// recovers from all these by itself. Without a queue for a lease, it returns [ErrNoQueue]. A member that has
-// ended returns ErrLeft, or [ErrRestored], from which it does not recover.
+// or mark the record of an overdue member. It recovers from all these by itself. Without a queue for a lease,
+// it returns [ErrNoQueue]. A member that has ended returns ErrLeft, or [ErrRestored], from which it does not
+// recover.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,8 +44,6 @@ func (m *Member) Err() error {
 			lost = errors.New("sharding: the member waits for a table of its group")
 		}
 		return cmp.Or(h.refreshErr, lost)
-	case m.forLease(h.othersNotListed):
-		return fmt.Errorf("sharding: this member may not know all others: %w", h.listErr)
 	}
 	return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
 }

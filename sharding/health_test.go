@@ -60,3 +60,15 @@ func TestErrNamesIncompatibleTableFirst(t *testing.T) {
 		}
 	})
 }
+
+// A conflict is the answer of a server that takes writes of the table.
+func TestConflictEndsRefusal(t *testing.T) {
+	m := holdingAll(1)
+	m.noteWrite(m.mu.view.table, ErrRefused)
+	if m.mu.health.notWritten == 0 {
+		t.Error("FAILURE: the table counts as written")
+	}
+	if m.noteWrite(m.mu.view.table, ErrConflict); m.mu.health.notWritten != 0 {
+		t.Error("FAILURE: the table counts as refused")
+	}
+}

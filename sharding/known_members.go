@@ -39,7 +39,6 @@ type knownMember struct {
 	// mustRead: the watch has shown a deletion, or a list lacks the record, although it had no mark. Perhaps
 	// it has only lost its label: tidyRecords reads it. Meanwhile the member gets no slots.
 	mustRead        bool
-	markedByMe      bool
 	markErr         error         // why this member could not mark the record
 	markFailedSince time.Duration // when that failed first
 	retryAt         time.Duration // when to try again to mark or delete it

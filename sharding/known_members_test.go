@@ -1,10 +1,7 @@
 package sharding
 
 import (
-	"errors"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -43,34 +40,6 @@ func TestIsNews(t *testing.T) {
 	}
 }
 
-// The table names a, whose record somebody has deleted. b, which has never seen a record of a, fails to read
-// it once. a's slots must rest for one lease, not for two.
-func TestFirstReadFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ofA, ofB := &faulty{Store: Memory()}, &faulty{}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
-		time.Sleep(10 * time.Second)
-		wantHeld(t, 2)(a)
-		ofA.cutOff(true)
-		name := "g-member-" + a.ID()
-		mustDelete(t, ofA.Store, name)
-		ofB.Store = ofA.Store
-		var failed atomic.Bool
-		ofB.do(func(verb string, r Record) error {
-			if verb != "get" || r.Name != name || failed.Swap(true) {
-				return nil
-			}
-			return errors.New("the server is away")
-		})
-		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
-		time.Sleep(28 * time.Second)
-		if !failed.Load() {
-			t.Fatal("b has not read a's record")
-		}
-		wantHeld(t, 0, 2)(a, b)
-	})
-}
-
 // Until a record shows a member's own lease, the longest known one counts for it.
 func TestLeaseOfUnknownMember(t *testing.T) {
 	m := holdingAll(1)
@@ -78,24 +47,5 @@ func TestLeaseOfUnknownMember(t *testing.T) {
 	m.mu.view.longestLease = time.Minute
 	if k := m.memberLocked("b"); k.expires()-k.leaseFrom != time.Minute {
 		t.Errorf("FAILURE: it expires after %v", k.expires()-k.leaseFrom)
-	}
-}
-
-// Failures to mark a record do not count any more when its member has renewed it.
-func TestRenewalEndsFailuresToMark(t *testing.T) {
-	m := holdingAll(1)
-	m.mu.members = make(map[string]*knownMember)
-	d := memberData{Format: formatVersion, ID: "b", Sequence: 1, Lease: int64(m.config.Lease), Slots: 1}
-	m.sawMemberLocked("b", Record{Version: "1", Data: encode(d)})
-	k := m.memberLocked("b")
-	k.markErr, k.markFailedSince, k.retryAt = ErrRefused, 1, m.now()+m.config.Lease
-	m.sawMemberLocked("b", Record{Version: "2", Data: encode(d)})
-	if k.markErr == nil {
-		t.Error("FAILURE: an edit counts as a renewal")
-	}
-	d.Sequence++
-	m.sawMemberLocked("b", Record{Version: "3", Data: encode(d)})
-	if k.markErr != nil || k.markFailedSince != 0 || k.retryAt != 0 {
-		t.Errorf("FAILURE: %v since %v, next try at %v", k.markErr, k.markFailedSince, k.retryAt)
 	}
 }

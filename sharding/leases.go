@@ -34,8 +34,7 @@ func Leases(client coordination.LeasesGetter, namespace string) Store {
 
 type leases struct{ client coordination.LeaseInterface }
 
-// longestWatch is when the server ends a watch. If the connection is dead, and nobody notices, the client
-// ends it a little later.
+// longestWatch is when the server ends a watch. client-go notices a dead connection before.
 const longestWatch = 5 * time.Minute
 
 // inGroup selects the Leases of a group, from that version on.
@@ -62,8 +61,6 @@ func (s *leases) List(ctx context.Context, group string) ([]Record, string, erro
 }
 
 func (s *leases) Watch(ctx context.Context, group, version string, changed func(Event)) error {
-	ctx, cancel := context.WithTimeout(ctx, longestWatch+30*time.Second)
-	defer cancel()
 	w, err := s.client.Watch(ctx, inGroup(group, version))
 	if err != nil {
 		return err
@@ -91,14 +88,8 @@ func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
 	return recordOf(s.client.Create(ctx, toLease(r), metav1.CreateOptions{}))
 }
 
-// Update writes no finalizers. A Lease that somebody has deleted and that a finalizer has kept is there until
-// then, for all members, and gone with this write.
 func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
-	lease, err := s.client.Update(ctx, toLease(r), metav1.UpdateOptions{})
-	if err == nil && lease.DeletionTimestamp != nil {
-		return Record{}, fmt.Errorf("%w: %s was being deleted", ErrNotFound, r.Name)
-	}
-	return recordOf(lease, err)
+	return recordOf(s.client.Update(ctx, toLease(r), metav1.UpdateOptions{}))
 }
 
 func (s *leases) Delete(ctx context.Context, name, version string) error {
@@ -125,6 +116,9 @@ func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
 	}
 	return toRecord(lease), nil
 }
+
+// isDenied reports whether the server does not let this client do that, or does not know who it is.
+func isDenied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 // storeError adds a Store's error to the server's. After those the request has had no effect.
 func storeError(err error) error {
@@ -155,10 +149,11 @@ func toLease(r Record) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Name: r.Name, UID: uid, ResourceVersion: version,
 		Labels:      map[string]string{groupLabel: r.Group},
-		Annotations: map[string]string{dataAnnotation: r.Data, slotsAnnotation: strconv.Itoa(r.Slots)},
+		Annotations: map[string]string{dataAnnotation: r.Data},
 	}}
 	if r.Holder != "" {
 		lease.Spec.HolderIdentity = &r.Holder
+		lease.Annotations[slotsAnnotation] = strconv.Itoa(r.Slots)
 	}
 	if r.Lease > 0 {
 		seconds := int32((r.Lease + time.Second - 1) / time.Second) // The API server wants at least one.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"time"
 )
 
 // phase is how far a member is with leaving. It only grows.
@@ -92,20 +90,12 @@ func (m *Member) tryLeave() bool {
 
 // beginToRetireLocked returns the record that ends the member's life, or an empty one if it must wait.
 func (m *Member) beginToRetireLocked() (r Record) {
-	view, id := &m.mu.view, m.mu.self.id
 	if m.mu.phase == staying || m.anyBusy() {
 		return r
 	}
-	m.mu.drainedSince = cmp.Or(m.mu.drainedSince, m.now())
-	isLate := m.forLease(m.mu.drainedSince) // It cannot write the table.
-	usable := view.isThere() && view.unusable == nil
-	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.names(id)
-	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {
-		return r // Nobody is there to take the slots, so it first writes a table that gives them to nobody.
-	}
 	for i := range m.slots {
 		if m.state(i) == stopping {
-			m.releaseLocked(i, view.table)
+			m.releaseLocked(i, m.mu.view.table)
 		}
 	}
 	m.mu.phase, m.mu.self.alive = max(m.mu.phase, retiring), false
@@ -114,20 +104,18 @@ func (m *Member) beginToRetireLocked() (r Record) {
 	return r
 }
 
-// retire stores r, which marks the member's record, so that nobody waits for a lease. It deletes the record
-// when the table gives the member no slot any more. If it does not see that within two seconds, others do it.
-// A record that cannot be marked is deleted at once: then the others wait for a lease.
+// retire stores r, which marks the member's record, so that nobody waits for a lease. It deletes the record if
+// the table gives the member no slot. Otherwise whoever takes the slots does that. A record that cannot be
+// marked is deleted at once: then the others wait for a lease.
 func (m *Member) retire(r Record) error {
 	marked, err := m.markSelf(r)
-	for until := m.now() + 2*time.Second; marked && m.awaitsTakers() && m.now() < until; {
-		if m.sleep(m.ctx, soon, m.toWork) != nil {
-			return nil
-		}
-	}
 	if marked && !m.holdsNothing() {
 		return nil
 	}
 	if notDeleted := m.deleteSelf(m.ctx); notDeleted != nil {
+		if m.ctx.Err() != nil {
+			return err
+		}
 		m.logger.Warn("Cannot delete the member's record", "member", m.ID(), "err", notDeleted)
 		return err
 	}
@@ -157,31 +145,12 @@ func (m *Member) markSelf(r Record) (marked bool, err error) {
 	return false, err
 }
 
-// awaitsTakers reports whether the member will see in the table that others take its slots.
-func (m *Member) awaitsTakers() bool {
-	m.mu.Lock()
-	usable := m.mu.view.unusable == nil
-	m.mu.Unlock()
-	return usable && !m.holdsNothing()
-}
-
 // holdsNothing reports whether the table gives the member no slot any more.
 func (m *Member) holdsNothing() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	view := &m.mu.view
 	return !view.isThere() || !view.table.names(m.mu.self.id)
-}
-
-// othersLocked reports whether there are other members that could take slots.
-func (m *Member) othersLocked() bool {
-	now, t := m.now(), m.mu.view.table
-	for id, k := range m.mu.members {
-		if id != m.mu.self.id && k.takesSlots(t, now) {
-			return true
-		}
-	}
-	return false
 }
 
 func (m *Member) deleteSelf(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -251,27 +252,22 @@ func (h hangingLogger) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A deletion that the server accepts and does not carry out, because of a finalizer, is tried again a lease
-// later.
-func TestRecordThatIsKeptByFinalizer(t *testing.T) {
+// When its context has ended, Leave warns of nothing: its error says what it has left.
+func TestLeaveThatIsCutShortLogsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &keeping{faulty{Store: Memory()}}
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
-		time.Sleep(5 * time.Second)
-		b.end()
-		time.Sleep(3 * time.Minute)
-		wantHeld(t, 4)(a)
-		if n := store.deletes.Load(); n < 2 || n > 15 {
-			t.Errorf("FAILURE: %d deletions were tried", n)
+		var log bytes.Buffer
+		store := &faulty{Store: Memory()}
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		a := mustJoin(t, store, Config{Name: "a", Logger: logger})
+		time.Sleep(4 * time.Second)
+		store.cutOff(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := a.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error("FAILURE:", err)
+		}
+		if strings.Contains(log.String(), "Cannot delete") {
+			t.Errorf("FAILURE: the log has\n%s", &log)
 		}
 	})
-}
-
-// keeping is a store that keeps what was deleted.
-type keeping struct{ faulty }
-
-func (s *keeping) Delete(context.Context, string, string) error {
-	s.deletes.Add(1)
-	return nil
 }

@@ -8,13 +8,16 @@ import (
 // How long to wait after a listing has failed: at first, and at most.
 const firstListDelay, lastListDelay = 100 * time.Millisecond, 5 * time.Second
 
+// unlistedSlot is a slot whose keys are to be listed. One that comes back has another.
+type unlistedSlot struct{ since time.Duration }
+
 // list makes the queue list the keys of slots that the member has got, or that stay although the contexts of
 // their handlers have ended, in a goroutine.
 func (q *queue[T]) list(slots []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, slot := range slots {
-		q.mu.unlisted[slot] = q.member.now()
+		q.mu.unlisted[slot] = &unlistedSlot{q.member.now()}
 	}
 	if len(q.mu.unlisted) > 0 && !q.mu.listing {
 		q.mu.listing = true
@@ -40,9 +43,7 @@ func (q *queue[T]) listLoop() {
 				q.add(key, q.listPriority)
 			}
 		}
-		q.mu.Lock()
-		q.mu.listError = err
-		q.mu.Unlock()
+		q.noteListed(slots, err)
 		if err == nil {
 			delay = firstListDelay
 			continue
@@ -51,46 +52,41 @@ func (q *queue[T]) listLoop() {
 			q.member.logger.Warn("Cannot list the keys of new slots yet",
 				"slots", len(slots), "retry_in", delay, "err", err)
 		}
-		q.relist(slots)
 		_ = q.member.sleep(q.member.ctx, delay, nil)
 		delay = min(2*delay, lastListDelay)
 	}
 }
 
 // nextListing returns the slots to list, or nil if the goroutine is to end.
-func (q *queue[T]) nextListing() map[int]time.Duration {
+func (q *queue[T]) nextListing() map[int]*unlistedSlot {
 	ended := q.member.ctx.Err() != nil || q.ShuttingDown()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.mu.listed = nil
 	if ended || len(q.mu.unlisted) == 0 {
 		q.mu.listing = false
 		return nil
 	}
-	q.mu.listed, q.mu.unlisted = q.mu.unlisted, make(map[int]time.Duration)
-	return q.mu.listed
+	return maps.Clone(q.mu.unlisted)
 }
 
-// relist makes slots unlisted again, without those that have moved.
-func (q *queue[T]) relist(slots map[int]time.Duration) {
+// noteListed notes that these slots are listed, unless that has failed or they have come anew, or have moved.
+func (q *queue[T]) noteListed(slots map[int]*unlistedSlot, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for slot, since := range slots {
-		if q.member.state(slot) != absent {
-			q.mu.unlisted[slot] = since
+	q.mu.listError = err
+	for slot, listed := range slots {
+		if q.mu.unlisted[slot] == listed && (err == nil || q.member.state(slot) == absent) {
+			delete(q.mu.unlisted, slot)
 		}
 	}
-	q.mu.listed = nil
 }
 
 func (q *queue[T]) Unlisted() (slots int, age time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting := maps.Clone(q.mu.unlisted)
-	maps.Copy(waiting, q.mu.listed)
-	for slot, since := range waiting {
+	for slot, u := range q.mu.unlisted {
 		if q.member.state(slot) != absent {
-			slots, age = slots+1, max(age, q.member.now()-since)
+			slots, age = slots+1, max(age, q.member.now()-u.since)
 		}
 	}
 	return slots, age

@@ -84,21 +84,19 @@ type Member struct {
 		// is when the need for a new table arose, or the next try is due: turnLocked counts from it. Zero: no
 		// need.
 		handOverAt, makeTableFrom time.Duration
-		// planWaitsSince is when the table began not to be as it should be while the plan must wait, and
-		// drainedSince when the last handler of a member that leaves returned. Zero if it is not so.
-		planWaitsSince, drainedSince time.Duration
-		health                       health
-		stats                        Stats // only the numbers that grow
+		// planWaitsSince is when the table began not to be as it should be while the plan must wait, or zero.
+		planWaitsSince time.Duration
+		health         health
+		stats          Stats // only the numbers that grow
 	}
 }
 
 // Join makes this process a member of a group. It returns when the member is stored, and the group's records
 // are known; the member gets its share of the slots soon after that. It tries until ctx is done, and then
 // returns the last error. A newer format, a table that is not of this library, and another number of slots
-// are errors at once ([ErrIncompatible]). With [Leases] it first tries the verbs that the client needs: if
-// the client lacks one for a whole lease, Join returns an error that names it. A member that could not join
-// deletes its record again, for which it takes up to a fifth of a lease. What happens to ctx after Join does
-// not matter: a member stays until [Member.Leave].
+// are errors at once ([ErrIncompatible]), and so is what the server still denies after a lease. A member that
+// could not join deletes its record again, for which it takes up to a fifth of a lease. What happens to ctx
+// after Join does not matter: a member stays until [Member.Leave].
 //
 // Join after the caches that QueueConfig.Keys lists are filled, so that slots do not move to a replica that
 // cannot handle their keys yet.
@@ -119,7 +117,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.logger = config.Logger.With("group", config.Group)
 	m.mu.self = m.newSelf()
-	m.mu.view = view{firstReadBegan: never, confirmed: neverMoment, longestLease: config.Lease}
+	m.mu.view = view{confirmed: neverMoment, longestLease: config.Lease}
 	m.mu.members, m.mu.health.failedAt = make(map[string]*knownMember), never
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
@@ -142,22 +140,19 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	return m, nil
 }
 
-// begin tries the client's rights, reads the table, stores the record and lists the others.
+// begin reads the table, stores the record and lists the others.
 func (m *Member) begin(ctx context.Context) error {
 	var last error
-	for _, step := range []func() error{m.checkRights, m.refresh, m.list} {
+	var failures failureCount
+	for _, step := range []func() error{m.refresh, m.list} {
 		for err := step(); err != nil; err = step() {
-			switch {
-			case errors.Is(err, ErrIncompatible), errors.Is(err, ErrRestored):
-				return err
-			case isDenied(err) && m.now() >= m.config.Lease: // A server that has just started may forbid anything.
-				return fmt.Errorf("sharding: cannot join: %w", err)
-			}
-			if last == nil || m.ctx.Err() == nil && err.Error() != last.Error() {
-				m.logger.Warn("Cannot join yet", "err", err)
+			if last == nil || m.ctx.Err() == nil {
 				last = err
 			}
-			if m.sleep(ctx, m.retryDelay(), nil) != nil {
+			m.logFailure(&failures, "Cannot join yet", err)
+			isFinal := errors.Is(err, ErrIncompatible) || errors.Is(err, ErrRestored) ||
+				isDenied(err) && m.now() >= m.config.Lease // A server that has just started may forbid anything.
+			if isFinal || m.sleep(ctx, m.retryDelay(), nil) != nil {
 				return fmt.Errorf("sharding: cannot join: %w", last)
 			}
 		}

@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,37 +76,6 @@ func TestMemberOnSuspendedMachine(t *testing.T) {
 	})
 }
 
-// All processes are stopped for longer than a lease. The first one to continue does not take the other for
-// dead, which continues later.
-func TestGroupThatWasStopped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
-		var stops []*stopper
-		var members []*Member
-		for _, name := range []string{"a", "b"} {
-			clock := &simClock{start: time.Now(), rate: 1, stop: &stopper{}}
-			stops = append(stops, clock.stop)
-			members = append(members, mustJoin(t, store, Config{Name: name, Slots: 2, Clock: clock}))
-		}
-		time.Sleep(11 * time.Second)
-		wantHeld(t, 1, 1)(members...)
-		for _, s := range stops {
-			s.stop(func() {})
-		}
-		time.Sleep(20 * time.Second)
-		stops[0].resume()
-		time.Sleep(3 * time.Second)
-		stops[1].resume()
-		time.Sleep(2 * time.Second)
-		wantHeld(t, 1, 1)(members...)
-		for _, m := range members {
-			if n := m.Stats().LostLeases; n != 0 {
-				t.Errorf("FAILURE: it has lost %d leases", n)
-			}
-		}
-	})
-}
-
 // setClock is a clock whose wall clock can be set.
 type setClock struct {
 	*simClock
@@ -152,47 +120,6 @@ func TestMemberWhoseClockIsSetForward(t *testing.T) {
 			t.Errorf("it has lost %d slots", lost)
 		}
 		wantHeld(t, 2)(a)
-	})
-}
-
-// The clocks of a and b are 9 % too slow and too fast. a's validity ends before b takes over.
-func TestMembersWithClocksOfDifferentSpeed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ofA := &faulty{Store: Memory()}
-		slow := &simClock{start: time.Now(), rate: 1 - simDrift, stop: &stopper{}}
-		fast := &simClock{start: time.Now(), rate: 1 + simDrift, stop: &stopper{}}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: slow})
-		b := mustJoin(t, ofA.Store, Config{Name: "b", Slots: 2, Clock: fast})
-		time.Sleep(10 * time.Second)
-		wantHeld(t, 1, 1)(a, b)
-		ofA.cutOff(true)
-		wantNoSlotTwiceFor(t, 20*time.Second, a, b)
-		wantHeld(t, 0, 2)(a, b)
-	})
-}
-
-// A logger that blocks keeps no context alive.
-func TestMemberWithBlockedLogger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ofA, logger := &faulty{Store: Memory()}, &stopper{}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 1, Logger: slog.New(stoppable{slog.DiscardHandler, logger})})
-		time.Sleep(time.Second)
-		q, ctx := leaseOfNewKey(t, a)
-		b := mustJoin(t, ofA.Store, Config{Name: "b", Slots: 1})
-		logger.stop(func() {})
-		ofA.cutOff(true)
-		wantNoSlotTwiceFor(t, 20*time.Second, a, b)
-		if ctx.Err() == nil || b.Stats().Held != 1 {
-			t.Error("FAILURE: the handler's context lives", ctx.Err(), b.Stats().Held)
-		}
-		q.Done("key")
-		ofA.cutOff(false)
-		time.Sleep(20 * time.Second)
-		logger.resume()
-		time.Sleep(5 * time.Second)
-		if err := a.Err(); err != nil {
-			t.Error("FAILURE:", err)
-		}
 	})
 }
 

@@ -175,11 +175,7 @@ func (s *simServer) Update(_ context.Context, l *coordinationv1.Lease,
 	}
 	before := s.leases[l.Name]
 	l = l.DeepCopy()
-	l.UID, l.DeletionTimestamp = before.UID, before.DeletionTimestamp
-	if l.DeletionTimestamp != nil && len(l.Finalizers) == 0 {
-		defer delete(s.leases, l.Name)
-		return s.putLocked(watch.Deleted, l), nil
-	}
+	l.UID = before.UID
 	return s.storeLocked(before, l), nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 // makeTable makes a table if the group has no table.
 func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
-	t, due := m.newTable(now)
+	t, known, due := m.newTable(now)
 	if t == nil {
 		return due, nil
 	}
@@ -18,7 +18,7 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	switch {
 	case err == nil:
 		m.logger.Info("Made a new table", "table", t.id)
-		return now, m.sawTable(r, began)
+		return now, m.sawTable(r, began, known)
 	case errors.Is(err, ErrExists):
 		return m.now() + soon, m.confirm()
 	}
@@ -28,23 +28,23 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	return m.mu.makeTableFrom, err
 }
 
-// newTable returns the table to create now, or nil and when to look again.
-func (m *Member) newTable(now time.Duration) (t *table, due time.Duration) {
+// newTable returns the table to create now, or nil and when to look again, and the table known so far.
+func (m *Member) newTable(now time.Duration) (t, known *table, due time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	view := &m.mu.view
 	if !view.missing || m.mu.phase >= leaving {
 		m.mu.makeTableFrom = 0
-		return nil, now + m.config.Lease
+		return nil, nil, now + m.config.Lease
 	}
 	m.mu.makeTableFrom = cmp.Or(m.mu.makeTableFrom, now)
 	if due = m.mu.makeTableFrom + m.turnLocked(now); due > now {
-		return nil, due
+		return nil, nil, due
 	}
 	epoch := max(m.config.Clock.Now().UnixMilli(), view.epochEver+1)
 	t = newTable(m.config.newID("table"), m.config.Slots, epoch)
 	t.replaces, t.hashes = view.table != nil, m.mu.hashes
-	return t, now
+	return t, view.table, now
 }
 
 // mayFill reports whether the new table t may be filled, and when to look again if not. No member may hold

@@ -136,7 +136,7 @@ func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
 		ofA := &faulty{Store: store}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: fast})
 		time.Sleep(10 * time.Second)
-		before := a.Slots()[0].Fence
+		before := a.mu.view.table.slots[0].epoch
 		ofA.cutOff(true)
 		mustDelete(t, store, "g-table")
 		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
@@ -144,9 +144,9 @@ func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
 		ofA.cutOff(false)
 		time.Sleep(20 * time.Second)
 		wantHeld(t, 1, 1)(a, b)
-		for i, s := range b.Slots() {
-			if s.Fence <= before {
-				t.Errorf("slot %d has the epoch %d, after %d", i, s.Fence, before)
+		for i, s := range b.mu.view.table.slots {
+			if s.epoch <= before {
+				t.Errorf("slot %d has the epoch %d, after %d", i, s.epoch, before)
 			}
 		}
 	})
@@ -158,11 +158,11 @@ func TestNewTableWithLowerEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
 		a, b, _, _ := two(t, store, 2)
-		before := a.Slots()[0].Fence
+		before := a.mu.view.table.slots[0].epoch
 		mustRemake(t, store, Record{Name: "g-table", Group: "g", Data: newTable("other", 2, 5).encode()})
 		wantNoSlotTwiceFor(t, 35*time.Second, a, b)
 		wantHeld(t, 1, 1)(a, b)
-		if fence := a.Slots()[0].Fence; fence <= before {
+		if fence := a.mu.view.table.slots[0].epoch; fence <= before {
 			t.Errorf("FAILURE: the fence is %d, after %d", fence, before)
 		}
 	})

@@ -200,13 +200,8 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 		return false, err
 	}
 	if err == nil {
-		switch d, err := decodeMember(r); {
-		case d.ID == id && d.Dead:
-		case d.ID == id && err == nil:
+		if d, err := decodeMember(r); err == nil && d.ID == id && !d.Dead {
 			return m.noteStored(d, r)
-		default:
-			m.logger.Error("Something else writes the member's record. Going on as a new member",
-				"member", id, "err", err)
 		}
 	}
 	m.died()
@@ -242,7 +237,7 @@ func (m *Member) updateValidityLocked() bool {
 		view.table == nil || self.follows != view.table.id {
 		from = neverMoment
 	}
-	valid := m.config.Lease - m.config.Margin
+	valid := m.config.Lease - m.margin()
 	was := m.validUntil.Swap(int64(from.mono + valid))
 	m.wallUntil.Store(int64(from.wall + valid))
 	if int64(from.mono+valid) > was { // expireLoop may be asleep for longer than this lasts.

@@ -117,29 +117,6 @@ func TestMemberInNamespaceThatIsNotThere(t *testing.T) {
 	})
 }
 
-// The server creates no records for half an hour, and a tries to join. Its hundreds of lives cost nothing
-// after that.
-func TestJoinWhileNothingIsCreated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: Memory()}
-		b := mustJoin(t, store.Store, Config{Name: "b", Slots: 4})
-		store.do(func(verb string, _ Record) error {
-			if verb == "create" {
-				return errors.New("the database has no space left")
-			}
-			return nil
-		})
-		time.AfterFunc(30*time.Minute, func() { store.do(nil) })
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-		before := store.gets.Load()
-		time.Sleep(5 * time.Second)
-		wantHeld(t, 2, 2)(a, b)
-		if n := store.gets.Load() - before; n > 20 {
-			t.Errorf("FAILURE: %d reads in five seconds", n)
-		}
-	})
-}
-
 // slowForget is a queue whose Forget blocks.
 type slowForget struct {
 	workqueue.TypedRateLimitingInterface[string]

@@ -98,7 +98,7 @@ func (c changes) endHoldings() {
 		e.holding.end(e.cause)
 	}
 	for _, h := range c.endOnHold {
-		h.endOnHold(ErrHandover)
+		h.endContexts(ErrHandover, true)
 	}
 }
 
@@ -159,7 +159,6 @@ func (m *Member) updateSlotsLocked() {
 		}
 	}
 	if gained > 0 {
-		m.mu.stats.Gained += uint64(gained)
 		m.logLocked(slog.LevelInfo, "Got slots", "member", m.mu.self.id, "slots", gained)
 	}
 	if lost > 0 {

@@ -60,22 +60,13 @@ func (m *Member) nextTableLocked(tableID string, now time.Duration) (*table, str
 	p := m.newPlannerLocked(t, now)
 	next := p.allowed(p.plan())
 	p.handOver(next) // This never waits for others: only the holder can write it.
-	if !next.same(t) || p.mustSettle() {
+	if !next.same(t) {
 		return next, view.version, p.due
 	}
 	if m.mu.planWaitsSince == 0 && !p.keepsSlots() { // No plan waits, and no slot is kept.
 		m.mu.health.notWritten = 0
 	}
 	return nil, "", p.due
-}
-
-// mustSettle reports whether slots were to come to this member, and nothing was written for longer than
-// handlers get. Perhaps their holder does not know whether its last write will have an effect, and waits for
-// the next write to settle that, which it cannot make itself.
-func (p *planner) mustSettle() bool {
-	awaits := func(slot tableSlot) bool { return slot.next == p.selfID && slot.holder != p.selfID }
-	patience := p.m.config.Lease + 2*p.m.config.HandoverTimeout
-	return p.now >= p.m.mu.view.learnedAt+patience && slices.ContainsFunc(p.t.slots, awaits)
 }
 
 func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
@@ -178,15 +169,15 @@ func (p *planner) allowed(planned *table) *table {
 
 // waitBeforeWrite returns how long a plan waits, so that members that would write the same do not conflict.
 func (p *planner) waitBeforeWrite() time.Duration {
-	hasDead, markedByMe, handsOver := false, false, false
+	hasDead, handsOver := false, false
 	for i, slot := range p.t.slots {
 		if slot.holder != "" && p.givable[slot.holder] {
-			hasDead, markedByMe = true, markedByMe || p.m.mu.members[slot.holder].markedByMe
+			hasDead = true
 		}
 		handsOver = handsOver || slot.holder == p.selfID && p.takers[slot.next] && p.m.mayReleaseLocked(i)
 	}
 	switch {
-	case p.m.mu.phase >= leaving, markedByMe:
+	case p.m.mu.phase >= leaving:
 		return 0
 	case hasDead && handsOver: // Otherwise a row of handovers keeps the dead waiting.
 		return 0

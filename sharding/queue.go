@@ -35,9 +35,6 @@ type Queue[T comparable] interface {
 	// Holds reports whether the member hands out the key now: it holds the slot, and has not stopped handing
 	// out its keys to move it.
 	Holds(key T) bool
-	// KeysOfOthers returns how many adds and queued keys were dropped because the member did not hold their
-	// slots.
-	KeysOfOthers() uint64
 	// Unlisted returns how many slots the member has got, or kept, whose keys QueueConfig.Keys has not listed
 	// yet, and for how long the first of them has been waiting: a listing hangs or fails if that is more than
 	// a listing takes.
@@ -47,7 +44,8 @@ type Queue[T comparable] interface {
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner
 // must not be used by itself. The result is a [operate.Operable] if inner is one. Its facts on the debug page
 // are who holds which slots. Keys whose turn comes while their slot is to move stay queued in it, although
-// inner has handed them out: if the slot stays, the MinInterval of a priorityqueue counts from then.
+// inner has handed them out: if the slot stays, they are added anew, so AddedAt and the MinInterval of a
+// priorityqueue count from then.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue returns an error if member is nil, if config has no Keys, if T needs a
@@ -82,19 +80,12 @@ type queue[T comparable] struct {
 	add          func(key T, priority int) // without priorities as Add
 	listPriority int
 
-	ofOthers atomic.Uint64
-	leased   atomic.Bool // Lease was called, or its lack was logged.
-	wasAside atomic.Bool // A key was aside once.
+	leased atomic.Bool // Lease was called, or its lack was logged.
 
 	mu struct {
 		sync.Mutex
-		aside map[int]map[T]asideKey // by their slots
-		// cameBack has what was known of keys that were aside and are in the queue below again, until their
-		// Done.
-		cameBack map[T]asideKey
-		// unlisted are the slots whose keys are to be listed, and listed those of the listing that runs, each
-		// with the time when the member got it.
-		unlisted, listed map[int]time.Duration
+		aside    map[int]map[T]asideKey // by their slots
+		unlisted map[int]*unlistedSlot  // until their keys are listed
 		// listing: listLoop runs. listError is why the last listing failed.
 		listing   bool
 		listError error
@@ -126,8 +117,7 @@ func newQueue[T comparable](
 		q.operable = o
 		q.add = func(key T, priority int) { o.AddWithPriority(key, priority, 0) }
 	}
-	q.mu.aside, q.mu.cameBack = make(map[int]map[T]asideKey), make(map[T]asideKey)
-	q.mu.unlisted = make(map[int]time.Duration)
+	q.mu.aside, q.mu.unlisted = make(map[int]map[T]asideKey), make(map[int]*unlistedSlot)
 	if err := member.register(q); err != nil {
 		return nil, err
 	}
@@ -138,20 +128,12 @@ func (q *queue[T]) nameAndHash() (name, hash string) { return q.name, q.hasher.n
 
 func (q *queue[T]) slotOf(key T) int { return slotOf(q.hasher.hash(key), len(q.running)) }
 
-// mayAdd reports whether the key's slot is here, and counts the key if not.
-func (q *queue[T]) mayAdd(key T) bool {
-	if q.member.state(q.slotOf(key)) == absent {
-		q.ofOthers.Add(1)
-		return false
-	}
-	return true
-}
+// mayAdd reports whether the key's slot is here.
+func (q *queue[T]) mayAdd(key T) bool { return q.member.state(q.slotOf(key)) != absent }
 
 func (q *queue[T]) Holds(key T) bool {
 	return q.member.state(q.slotOf(key)) == held
 }
-
-func (q *queue[T]) KeysOfOthers() uint64 { return q.ofOthers.Load() }
 
 // Add adds the key if the member holds its slot, even if that is about to move: the key is dropped then when
 // its turn comes, unless the slot has stayed.
@@ -199,9 +181,6 @@ func (q *queue[T]) Next(ctx context.Context) (workqueue.HandOut[T], error) {
 	for {
 		h, err := q.ExtendedRateLimiting.Next(ctx)
 		if err != nil || q.take(h.Key) {
-			if q.wasAside.Load() {
-				h.AddedAt, h.HasCauses = q.earlierAdd(h.Key, h.AddedAt), !q.Causes(h.Key).IsZero()
-			}
 			return h, err
 		}
 	}
@@ -221,9 +200,7 @@ func (q *queue[T]) take(key T) bool {
 		if state == absent {
 			// If the slot has come back since the state was read, its listing adds the key, and Done queues
 			// it.
-			q.ofOthers.Add(1)
 			q.Forget(key)
-			q.forgetAside(key)
 		} else if !q.keepAside(slot, key) {
 			continue
 		}
@@ -239,7 +216,6 @@ func (q *queue[T]) Done(key T) {
 		q.member.logger.Error("A key was handled without Queue.Lease: "+
 			"its handler still runs when the key moves, beside another one", "queue", q.name)
 	}
-	q.forgetAside(key)
 	slot := q.slotOf(key)
 	q.running[slot].remove(key)
 	if q.member.state(slot) != held { // after the removal

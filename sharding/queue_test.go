@@ -71,3 +71,28 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		q.Done(key)
 	})
 }
+
+// A cycle allocates nothing, and a handler's context only itself.
+func TestFewAllocations(t *testing.T) {
+	q := mustQueue(workqueue.NewTypedRateLimitingQueue(
+		workqueue.DefaultTypedControllerRateLimiter[namespacedName]()),
+		holdingAll(256), QueueConfig[namespacedName]{Keys: noKeys[namespacedName]})
+	key := namespacedName{"namespace", "name"}
+	cycle := func(withLease bool) float64 {
+		return testing.AllocsPerRun(1000, func() {
+			q.Add(key)
+			got, _ := q.Get()
+			if withLease {
+				_, release := q.Lease(t.Context(), got)
+				defer release()
+			}
+			q.Done(got)
+		})
+	}
+	if n := cycle(false); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if n := cycle(true); n > 12 {
+		t.Errorf("%v allocations with Lease", n)
+	}
+}

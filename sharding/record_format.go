@@ -8,8 +8,7 @@ import (
 
 // formatVersion is the newest format of records that this version of the library knows. It refuses newer
 // ones. Fields that it does not know it ignores, and drops when it writes the table or marks a record. So a
-// new field of the table needs a new format. A later version can add to its members' records that they read
-// that, and write the table in it when all do: see TestRollingUpdateOfFormats.
+// new field of the table needs a new format.
 const formatVersion = 1
 
 const maxSlots = 4096                              // A table stays below 64 KB. A Lease has room for 256 KB.

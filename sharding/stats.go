@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -24,10 +23,9 @@ type Stats struct {
 	Queues, Slots int
 	// Held is the number of slots that the member holds, and Stopping how many of them are about to move.
 	Held, Stopping int
-	// Gained is how many slots the member has got, or got back after a handover that failed. HandedOver is
-	// how many it has given away by a write of the table. Lost is how many it stopped holding without that:
-	// it was not valid any more, or the table gave them to others.
-	Gained, HandedOver, Lost uint64
+	// Lost is how many slots the member stopped holding without a handover: it was not valid any more, or the
+	// table gave them to others.
+	Lost uint64
 	// Kept is how often a slot was not handed over because a handler did not return.
 	Kept uint64
 	// LostLeases is how often others took the member for dead.
@@ -68,7 +66,7 @@ func (q *queue[T]) Facts() []operate.Fact {
 		facts = append(facts, fact("Slots not listed yet", "%d, for %v: their keys are still unknown here; %s",
 			unlisted, age.Round(time.Second), why))
 	}
-	return append(facts, fact("Keys of others", "%d dropped", q.KeysOfOthers()))
+	return facts
 }
 
 func fact(name, format string, args ...any) operate.Fact {
@@ -77,22 +75,9 @@ func fact(name, format string, args ...any) operate.Fact {
 
 func (m *Member) facts() []operate.Fact {
 	st, slots := m.Stats(), m.Slots()
-	m.mu.Lock()
-	now, until, confirmed := m.now(), time.Duration(m.validUntil.Load()), m.mu.view.confirmed.mono
-	m.mu.Unlock()
-	group := fmt.Sprintf("%s, %d members", st.Group, st.Members)
-	left := (until - now).Round(100 * time.Millisecond)
-	touch := fmt.Sprintf("yes, and for %v more if it cannot renew its lease", left)
-	age := "" // of what is known of the others
+	group, touch := fmt.Sprintf("%s, %d members", st.Group, st.Members), "yes"
 	if !st.InTouch {
-		group, touch = st.Group, "no"
-		if until > 0 {
-			touch += fmt.Sprintf(" for %v", (now - until).Round(time.Second))
-		}
-		touch += fmt.Sprintf(": %v", st.Err)
-		if confirmed >= 0 {
-			age = fmt.Sprintf(", %v ago", (now - confirmed).Round(time.Second))
-		}
+		group, touch = st.Group, fmt.Sprintf("no: %v", st.Err)
 	}
 	facts := []operate.Fact{
 		fact("Member", "%s", st.Member), fact("Group", "%s", group), fact("In touch", "%s", touch)}
@@ -100,54 +85,24 @@ func (m *Member) facts() []operate.Fact {
 		facts = append(facts, fact("Problem", "%v", st.Err))
 	}
 	facts = append(facts, fact("Queues", "%d", st.Queues), fact("Slots held", "%d of %d", st.Held, st.Slots))
-	return slices.Concat(facts, m.kept(), factsOf(slots, age))
-}
-
-// kept says how many slots cannot move, and why.
-func (m *Member) kept() []operate.Fact {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, next, now := 0, time.Duration(math.MaxInt64), m.now()
-	for i := range m.slots {
-		if wait := m.slots[i].keepUntil - now; wait > 0 && m.state(i) != absent {
-			n, next = n+1, min(next, wait)
-		}
-	}
-	if n == 0 {
-		return nil
-	}
-	why := "handlers do not return although their contexts have ended"
-	if m.mu.health.notWritten > 0 {
-		why = "the table cannot be stored"
-	}
-	return []operate.Fact{
-		fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next.Round(time.Second))}
+	return append(facts, factsOf(slots)...)
 }
 
 // factsOf says who holds the slots, and what moves.
-func factsOf(slots []Slot, age string) (facts []operate.Fact) {
-	holders, moving, handlers := make(map[string]int), make(map[string]int), make(map[string]int)
-	since := make(map[string]time.Duration)
+func factsOf(slots []Slot) (facts []operate.Fact) {
+	holders, moving := make(map[string]int), make(map[string]int)
 	for _, s := range slots {
 		holder := cmp.Or(s.Holder, "nobody")
 		holders[holder]++
 		if s.Next != "" {
-			move := fmt.Sprintf("Move from %s to %s", holder, s.Next)
-			moving[move]++
-			handlers[move] += s.Handlers
-			since[move] = max(since[move], s.Stopping)
+			moving[fmt.Sprintf("Move from %s to %s", holder, s.Next)]++
 		}
 	}
 	for _, holder := range slices.Sorted(maps.Keys(holders)) {
-		facts = append(facts, fact("Slots of "+holder, "%d%s", holders[holder], age))
+		facts = append(facts, fact("Slots of "+holder, "%d", holders[holder]))
 	}
 	for _, move := range slices.Sorted(maps.Keys(moving)) {
-		value := fmt.Sprintf("%d slots", moving[move])
-		if since[move] > 0 { // Otherwise it is another member's, or has not begun.
-			value += fmt.Sprintf(" for %v, waiting for %d handlers",
-				since[move].Round(100*time.Millisecond), handlers[move])
-		}
-		facts = append(facts, fact(move, "%s%s", value, age))
+		facts = append(facts, fact(move, "%d slots", moving[move]))
 	}
 	return facts
 }
@@ -157,15 +112,9 @@ type Slot struct {
 	// Holder is the id of the member that holds the slot. Next is the one to which it is to move. They are
 	// empty without such a member.
 	Holder, Next string
-	// Fence is what [Fence] returns for handlers of this holder: the epoch in which it got the slot.
-	Fence int64
 	// Held reports whether this member holds the slot now. A member that is not valid holds none, even
 	// if Holder names it.
 	Held bool
-	// Stopping is for how long this member has been waiting to hand over the slot. Handlers is how many of
-	// its keys are being handled here.
-	Stopping time.Duration
-	Handlers int
 }
 
 // Slots returns all slots, as the last table that the member has seen says: nil before the first one.
@@ -178,12 +127,7 @@ func (m *Member) Slots() []Slot {
 	}
 	slots := make([]Slot, len(t.slots))
 	for i, s := range t.slots {
-		state := m.state(i)
-		slots[i] = Slot{Holder: s.holder, Next: s.next, Fence: s.epoch,
-			Held: state != absent, Handlers: m.handlers(i)}
-		if state == stopping {
-			slots[i].Stopping = m.now() - m.slots[i].stop.since
-		}
+		slots[i] = Slot{Holder: s.holder, Next: s.next, Held: m.state(i) != absent}
 	}
 	return slots
 }

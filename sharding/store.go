@@ -57,8 +57,7 @@ type Record struct {
 	Holder  string
 	Lease   time.Duration
 	Renewed time.Time
-	// Slots is how many slots a member holds, or how many have a holder by the table.
-	Slots int
+	Slots   int // how many a member holds
 }
 
 // Event is a change of a record. If it was deleted, only Name and Group of Record are certain to be set.

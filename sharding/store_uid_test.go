@@ -2,15 +2,11 @@ package sharding
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 )
@@ -59,24 +55,5 @@ func TestLeasesNameTheUID(t *testing.T) {
 		if got, want := named[method], (names{"7-7", "12"}); got != want {
 			t.Errorf("%s named %v, want %v", method, got, want)
 		}
-	}
-}
-
-// A Lease that a finalizer keeps after its deletion is gone when an update has removed the finalizer. The
-// answer to that update still has the Lease.
-func TestUpdateThatEndsADeletion(t *testing.T) {
-	server := newSimServer()
-	store := Leases(server, "")
-	r, err := store.Create(t.Context(), Record{Name: "g-table", Group: "g"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.edit(r.Name, func(l *coordinationv1.Lease) { l.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
-	r = mustGet(t, store, r.Name)
-	if _, err := store.Update(t.Context(), r); !errors.Is(err, ErrNotFound) {
-		t.Error("FAILURE:", err)
-	}
-	if _, err := store.Get(t.Context(), r.Name); !errors.Is(err, ErrNotFound) {
-		t.Error("FAILURE:", err)
 	}
 }

@@ -13,10 +13,10 @@ type view struct {
 	table     *table
 	version   string
 	learnedAt time.Duration
-	// The first read or write that showed a table of this id began and ended at these times.
-	firstReadBegan, firstReadEnded time.Duration
-	// confirmed is when the last of them began that did so while the member's record named the table.
-	confirmed moment
+	// firstReadEnded is when the first read or write that showed a table of this id ended, and confirmed when the
+	// last one began that did so while the member's record named the table.
+	firstReadEnded time.Duration
+	confirmed      moment
 	// epochEver is the greatest epoch, and longestLease the longest lease, that any record has named. A new
 	// table has a greater epoch, and waits for that lease.
 	epochEver    int64
@@ -34,18 +34,23 @@ func (v *view) restEnds() time.Duration { return v.firstReadEnded + v.longestLea
 
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
+	m.mu.Lock()
+	known := m.mu.view.table
+	m.mu.Unlock()
 	began := m.nowByBoth()
 	r, err := m.get(m.tableName())
 	switch {
 	case err == nil:
-		return m.sawTable(r, began)
+		return m.sawTable(r, began, known)
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}
 	m.update(func() {
-		if view := &m.mu.view; view.table == nil || began.mono >= view.firstReadBegan {
+		if view := &m.mu.view; view.table == known {
 			view.missing, view.unusable = true, nil
 			signal(m.toWork)
+		} else { // It may be there by now.
+			signal(m.toRefresh)
 		}
 	})
 	return nil
@@ -71,32 +76,33 @@ func (m *Member) tableChanged(e Event) {
 	})
 }
 
-// sawTable notes the table that a read or a write has returned, which began at that moment.
-func (m *Member) sawTable(r Record, began moment) error {
+// sawTable notes the table that a read or a write has returned, which began at that moment, when the member
+// knew that other table. If it knows a newer one by now, that one may have replaced what is late here.
+func (m *Member) sawTable(r Record, began moment, known *table) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.update(func() {
-		if view := &m.mu.view; view.table != nil && began.mono < view.firstReadBegan {
-			err = nil // The known table may have replaced it.
-			return
-		}
 		if err == nil {
 			err = m.checkHashesLocked(t)
 		}
-		if err != nil {
+		switch isLate := m.mu.view.table != known; {
+		case err == nil:
+			err = m.sawUsableTableLocked(t, r.Version, began, isLate)
+		case isLate:
+			err = nil
+			signal(m.toRefresh)
+		default:
 			m.mu.view.missing, m.mu.view.unusable = false, err
-		} else {
-			err = m.sawUsableTableLocked(t, r.Version, began)
 		}
 		signal(m.toWork)
 	})
 	return err
 }
 
-func (m *Member) sawUsableTableLocked(t *table, version string, began moment) error {
+func (m *Member) sawUsableTableLocked(t *table, version string, began moment, isLate bool) error {
 	view := &m.mu.view
 	switch t.relationTo(view.table) {
 	case successor:
-		if view.table != nil && began.mono <= view.learnedAt { // The known table may have replaced it.
+		if isLate {
 			signal(m.toRefresh)
 			return nil
 		}
@@ -104,14 +110,14 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment) er
 			m.logLocked(slog.LevelError, "There is a new table", "table", t.id, "before", view.table.id)
 			view.earlier = true
 		}
-		view.firstReadBegan, view.firstReadEnded, view.confirmed = began.mono, m.now(), neverMoment
+		view.firstReadEnded, view.confirmed = m.now(), neverMoment
 		m.adoptLocked(t, version)
 	case newer:
 		m.adoptLocked(t, version)
 	case same:
 		view.version = version // It changes if a person edits the Lease, for example its labels.
 	case older:
-		if began.mono <= view.learnedAt { // An earlier read may rightly show an older one.
+		if isLate {
 			return nil
 		}
 		return m.endRestoredLocked("the table is older than one that this member has seen")

@@ -18,3 +18,18 @@ func TestTableIsReadAfterTheRecordNamesIt(t *testing.T) {
 		}
 	}
 }
+
+// A read that began before the member learned of a newer table may return the older one. A later read that does
+// is a sign of a restore.
+func TestLateTable(t *testing.T) {
+	m := holdingAll(1)
+	known := m.mu.view.table
+	m.mu.view.table = known.clone()
+	late := Record{Data: known.encode()}
+	if err := m.sawTable(late, m.nowByBoth(), known); err != nil || m.Err() != nil {
+		t.Errorf("FAILURE: %v, %v", err, m.Err())
+	}
+	if err := m.sawTable(late, m.nowByBoth(), m.mu.view.table); err != ErrRestored {
+		t.Errorf("FAILURE: %v", err)
+	}
+}

@@ -29,16 +29,13 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		r, err := m.put(m.tableRecord(next, version))
 		m.noteWrite(next, err)
 		if err == nil {
-			return m.now(), m.sawTable(r, began) // There may be more to do.
+			return m.now(), m.sawTable(r, began, t) // There may be more to do.
 		}
 		if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
 			err = m.confirm()
 		}
 		if err != nil {
 			return now, err
-		}
-		if m.canMarkInstead() {
-			return m.now(), nil // It need not write its slots away; see tryLeave.
 		}
 		if m.sleep(m.ctx, rand.N(stagger), nil) != nil { // Members must not all try again at once.
 			return now, nil
@@ -47,22 +44,10 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	return m.now() + soon, nil
 }
 
-func (m *Member) canMarkInstead() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.mu.phase >= leaving && !m.anyBusy()
-}
-
 // tableRecord returns a record without a holder, which would look like a leader to people.
 func (m *Member) tableRecord(t *table, version string) Record {
-	now := m.config.Clock.Now()
-	r := Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: now}
-	for _, slot := range t.slots {
-		if slot.holder != "" {
-			r.Slots++
-		}
-	}
-	return r
+	return Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(),
+		Renewed: m.config.Clock.Now()}
 }
 
 // noteWrite notes how a write of table t has ended. If the server has refused handovers for certain, the
@@ -75,7 +60,7 @@ func (m *Member) noteWrite(t *table, err error) {
 func (m *Member) noteWriteLocked(t *table, err error) {
 	// Another write came first. It may be this one: a client repeats a request if the answer asks for that.
 	wasChanged := errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrExists)
-	if h := &m.mu.health; err == nil {
+	if h := &m.mu.health; err == nil || errors.Is(err, ErrConflict) {
 		h.notWritten = 0
 	} else if !wasChanged {
 		h.notWritten, h.writeErr = cmp.Or(h.notWritten, m.now()), err
@@ -84,10 +69,7 @@ func (m *Member) noteWriteLocked(t *table, err error) {
 	for i := range m.slots {
 		s := &m.slots[i]
 		switch {
-		case !s.handover.isOf(t, i):
-		case err == nil && t.slots[i].holder != m.mu.self.id:
-			m.mu.stats.HandedOver++
-		case err == nil:
+		case err == nil, !s.handover.isOf(t, i):
 		case !refused || s.handover.unsure:
 			s.handover.unsure = true
 		default:

@@ -1,9 +1,7 @@
 package sharding
 
 import (
-	"cmp"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 )
@@ -14,34 +12,27 @@ const longestWatchPause = 10 * time.Second
 // watchLoop follows the records of the group. Join has listed them. It pauses after a list that failed, and
 // after a watch that ended soon: without a watch each change is found by a list.
 func (m *Member) watchLoop() {
-	var failures failureCount
+	var failures, watchFailures failureCount
 	for err := error(nil); m.ctx.Err() == nil; err = m.list() {
 		m.logFailure(&failures, "Cannot list the records", err)
 		mustPause := err != nil
 		if err == nil {
-			began, level := m.now(), slog.LevelDebug
-			ended := m.watch()
-			if m.ctx.Err() != nil {
-				return
+			began := m.now()
+			m.mu.Lock()
+			from := m.mu.listVersion
+			m.mu.Unlock()
+			// Nothing needs the watch to be in time: a member also reads the table before it renews its record, and
+			// another member's record before it marks it.
+			ended := m.store.Watch(m.ctx, m.config.Group, from, m.changed)
+			mustPause = m.now()-began < min(m.config.Lease/3, longestWatchPause)
+			if mustPause {
+				m.logFailure(&watchFailures, "The watch has ended", ended)
 			}
-			if mustPause = m.now()-began < min(m.config.Lease/3, longestWatchPause); mustPause {
-				level = slog.LevelWarn
-			}
-			m.logger.Log(m.ctx, level, "The watch has ended", "member", m.ID(), "err", ended)
 		}
-		if mustPause && m.sleep(m.ctx, min(m.retryDelay(), longestWatchPause), nil) != nil {
+		if (mustPause || m.ctx.Err() != nil) && m.sleep(m.ctx, min(m.retryDelay(), longestWatchPause), nil) != nil {
 			return
 		}
 	}
-}
-
-// watch follows the records from the last list on. Nothing needs it to be in time: a member also reads the
-// table before it renews its record, and another member's record before it marks it.
-func (m *Member) watch() error {
-	m.mu.Lock()
-	from := m.mu.listVersion
-	m.mu.Unlock()
-	return m.store.Watch(m.ctx, m.config.Group, from, m.changed)
 }
 
 // list reads all records of the group.
@@ -53,14 +44,12 @@ func (m *Member) list() error {
 		m.changed(Event{Record: r})
 		listed[m.idOf(r)] = true
 	}
+	if err != nil {
+		return fmt.Errorf("cannot list the members: %w", err)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err != nil {
-		m.mu.health.othersNotListed = cmp.Or(m.mu.health.othersNotListed, m.now())
-		m.mu.health.listErr = fmt.Errorf("cannot list the members: %w", err)
-		return m.mu.health.listErr
-	}
-	m.mu.health.othersNotListed, m.mu.health.listErr, m.mu.listVersion = 0, nil, version
+	m.mu.listVersion = version
 	for id, k := range m.mu.members {
 		if !listed[id] && k.firstSeen < began {
 			m.noteMissingLocked(k)

@@ -17,7 +17,6 @@ import (
 
 // Queue is a [sharding.Queue] of keys of any type.
 type Queue interface {
-	KeysOfOthers() uint64
 	Unlisted() (slots int, age time.Duration)
 }
 
@@ -58,9 +57,6 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	send(gauge, float64(s.Members), "members", "Members of the group that are alive, as this one sees it")
 	send(gauge, float64(s.Held), "slots_held", "Slots that this member holds")
 	send(gauge, float64(s.Stopping), "slots_stopping", "Slots that this member holds and that are about to move")
-	send(counter, float64(s.Gained), "slots_gained_total", "Total number of slots that this member has got")
-	send(counter, float64(s.HandedOver), "slots_handed_over_total",
-		"Total number of slots that this member has handed over")
 	send(counter, float64(s.Lost), "slots_lost_total",
 		"Total number of slots that this member stopped to hold because it was not valid any more")
 	send(counter, float64(s.Kept), "slots_kept_total",
@@ -69,8 +65,6 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 		"Total number of times that others took this member for dead")
 	for name, queue := range c.queues {
 		slots, age := queue.Unlisted()
-		send(counter, float64(queue.KeysOfOthers()), "keys_of_others_total",
-			"Total number of adds and queued keys that were dropped because another member has their slots", name)
 		send(gauge, float64(slots), "unlisted_slots",
 			"Slots that this member has got and whose keys are not listed yet", name)
 		send(gauge, age.Seconds(), "unlisted_seconds",

@@ -6,7 +6,7 @@ var rules = []rule{
 		{"own_record.go", "self.renewed = self.attempted", "self.renewed = m.nowByBoth()"},
 	}},
 	{"validity has no margin for clocks", []change{
-		{"own_record.go", "m.config.Lease - m.config.Margin", "m.config.Lease"},
+		{"own_record.go", "m.config.Lease - m.margin()", "m.config.Lease"},
 	}},
 	{"a record is created a second time", []change{
 		{"own_record.go", "if creates && d.Sequence > 1 {", "if false {"},
@@ -63,7 +63,7 @@ var rules = []rule{
 	}},
 	{"keys are listed before the slot is held", []change{
 		{"listing.go", "keys, err := q.keys(q.member.ctx)\n", "keys, err := q.keys(q.member.ctx)\n_ = q.member.sleep(q.member.ctx, 2e9, nil)\n"},
-		{"queue.go", "if q.member.state(q.slotOf(key)) == absent {", "q.mu.Lock()\nlisting := q.mu.listing\nq.mu.Unlock()\nif listing || q.member.state(q.slotOf(key)) == absent {"},
+		{"queue.go", "bool { return q.member.state(q.slotOf(key)) != absent }", "bool {\nq.mu.Lock()\ndefer q.mu.Unlock()\nreturn !q.mu.listing && q.member.state(q.slotOf(key)) != absent\n}"},
 	}},
 	{"a listing that fails is not repeated", []change{
 		{"listing.go", "if err == nil {", "if true {"},
@@ -146,9 +146,6 @@ var rules = []rule{
 	{"an older record is a renewal", []change{
 		{"known_members.go", "!k.data.Dead && d.Sequence >= k.data.Sequence", "!k.data.Dead"},
 	}},
-	{"Leave waits for a table that it cannot read", []change{
-		{"leave.go", "view.isThere() && view.unusable == nil", "view.isThere()"},
-	}},
 	{"a member without a queue takes slots", []change{
 		{"plan.go", "hasQueues := m.queuesIfAllLocked() > 0 &&", "hasQueues :="},
 		{"known_members.go", "k.isAlive(now) && k.data.Queues > 0", "k.isAlive(now)"},
@@ -182,10 +179,10 @@ var rules = []rule{
 		{"table_write.go", "case !refused || s", "case !wasChanged && !refused || s"},
 	}},
 	{"a new table with a lower epoch is a sign of a restore", []change{
-		{"slot_table.go", "case known == nil, t.id != known.id:", "case known == nil, t.id != known.id && t.epoch >= known.epoch:"},
+		{"slot_table.go", "t.id != known.id && (t.settling || ", "t.id != known.id && ("},
 	}},
-	{"nobody settles whether a handover was written", []change{
-		{"plan.go", "|| p.mustSettle() {", "{"},
+	{"a late read of the table is a sign of a restore", []change{
+		{"table_view.go", "\t\tif isLate {\n\t\t\treturn nil\n", "\t\tif false {\n\t\t\treturn nil\n"},
 	}},
 	{"each failure is logged", []change{
 		{"health.go", "if c.failures&(c.failures-1) == 0 {", "if true {"},
