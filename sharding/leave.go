@@ -104,8 +104,8 @@ func (m *Member) beginToRetireLocked() (r Record) {
 	return r
 }
 
-// retire stores r, which marks the member's record, so that nobody waits for a lease. It deletes the record if
-// the table gives the member no slot. Otherwise whoever takes the slots does that. A record that cannot be
+// retire stores r, which marks the member's record, so that nobody waits for a lease. If the table gives the
+// member no slot, it deletes the record. Otherwise whoever takes the slots does that. A record that cannot be
 // marked is deleted at once: then the others wait for a lease.
 func (m *Member) retire(r Record) error {
 	marked, err := m.markSelf(r)

@@ -239,32 +239,3 @@ func TestNewTableCostsFewLists(t *testing.T) {
 		}
 	})
 }
-
-// Nobody can make a table, for example because the database is full. Each of ten members tries it once a
-// second.
-func TestMembersThatCannotMakeTheTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: Memory()}
-		var members []*Member
-		for i := range 10 {
-			members = append(members, mustJoin(t, store, Config{Name: fmt.Sprint("m", i), Slots: 10}))
-		}
-		time.Sleep(10 * time.Second)
-		store.do(func(verb string, r Record) error {
-			if verb == "create" && r.Name == "g-table" {
-				return errors.New("the database has no space left")
-			}
-			return nil
-		})
-		mustDelete(t, store, "g-table")
-		time.Sleep(10 * time.Second)
-		before := store.creates.Load()
-		time.Sleep(10 * time.Second)
-		if n := store.creates.Load() - before; n < 50 || n > 110 {
-			t.Errorf("FAILURE: %d attempts in ten seconds", n)
-		}
-		store.do(nil)
-		time.Sleep(40 * time.Second)
-		wantHeld(t, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)(members...)
-	})
-}

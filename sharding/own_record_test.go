@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // A wall clock that was set back does not leave a later reading of it behind: validity would end too late
@@ -114,51 +112,6 @@ func TestMemberInNamespaceThatIsNotThere(t *testing.T) {
 		m := mustJoin(t, store, Config{})
 		time.Sleep(time.Second)
 		wantHeld(t, 256)(m)
-	})
-}
-
-// slowForget is a queue whose Forget blocks.
-type slowForget struct {
-	workqueue.TypedRateLimitingInterface[string]
-	until <-chan struct{}
-}
-
-func (q *slowForget) Forget(string) { <-q.until }
-
-// A queue that blocks when keys are forgotten holds up no loop of the member: it still renews its lease,
-// and its validity ends in time.
-func TestMemberWithQueueThatBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		until := make(chan struct{})
-		store := &faulty{Store: Memory()}
-		a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
-		time.Sleep(time.Second)
-		q := mustQueue[string](&slowForget{newRoot(), until}, a, QueueConfig[string]{
-			Keys: noKeys[string], Hash: inLastSlot})
-		q.Add("stuck")
-		_, _ = q.Get()
-		q.Add("aside")
-		mustJoin(t, store, Config{Name: "b", Slots: 2})
-		time.Sleep(2 * time.Second)
-		got := getLater(q) // It keeps the key aside.
-		time.Sleep(time.Second)
-		store.cutOff(true)
-		time.Sleep(15 * time.Second)
-		store.cutOff(false)
-		time.Sleep(10 * time.Second)
-		if err := a.Err(); err != nil {
-			t.Error("FAILURE:", err)
-		}
-		store.cutOff(true)
-		time.Sleep(15 * time.Second)
-		if n := a.Stats().Held; n != 0 {
-			t.Errorf("FAILURE: it holds %d slots", n)
-		}
-		close(until)
-		q.ShutDown()
-		<-got
-		store.cutOff(false)
-		time.Sleep(time.Second)
 	})
 }
 

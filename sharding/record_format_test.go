@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -106,18 +105,5 @@ func TestMemberRecords(t *testing.T) {
 		if _, err := decodeMember(Record{Data: data}); !errors.Is(err, ErrIncompatible) {
 			t.Errorf("%s: %v", data, err)
 		}
-	}
-}
-
-// A table keeps the order of its members out of what it says.
-func TestSame(t *testing.T) {
-	a := newTable("t", 4, 5)
-	b := a.clone()
-	if !a.same(b) || b.epoch != a.epoch+1 {
-		t.Error("a clone is not the same")
-	}
-	b.give(0, "x")
-	if a.same(b) || slices.Contains(a.slots, b.slots[0]) {
-		t.Error("a clone shares what it says")
 	}
 }

@@ -13,8 +13,8 @@ type view struct {
 	table     *table
 	version   string
 	learnedAt time.Duration
-	// firstReadEnded is when the first read or write that showed a table of this id ended, and confirmed when the
-	// last one began that did so while the member's record named the table.
+	// firstReadEnded is when the first read or write that showed a table of this id ended. confirmed is when
+	// the last one began that did so while the member's record named the table.
 	firstReadEnded time.Duration
 	confirmed      moment
 	// epochEver is the greatest epoch, and longestLease the longest lease, that any record has named. A new
