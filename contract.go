@@ -95,13 +95,13 @@ type HandOut[T comparable] struct {
 
 // Failures are the calls for a key that have failed in a row.
 type Failures struct {
-	Count int
+	Count int `json:"count"`
 	// Left is what is left of the last one's delay.
-	Left time.Duration
+	Left time.Duration `json:"left_ns,omitempty"`
 	// Since is when the first one failed.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Err is the text of the latest error, cut to 512 bytes.
-	Err string
+	Err string `json:"err,omitempty"`
 }
 
 // Failure is a failed call, for Fail.

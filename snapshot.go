@@ -32,24 +32,25 @@ const (
 
 // KeySnapshot is what a queue knows of a key.
 type KeySnapshot[T comparable] struct {
-	Key T
+	Key T `json:"key"`
 	// State is empty for a key that is not in the queue.
-	State KeyState
+	State KeyState `json:"state,omitempty"`
 	// Since is when a queued key was added, a waiting one began to wait, or a held one was handed out. Without
 	// metrics only waiting keys have it.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Due is when a waiting key comes due.
-	Due time.Time
+	Due time.Time `json:"due,omitzero"`
 	// Again reports that Done queues a held key again. OnHold is known in memory alone.
-	Again, OnHold bool
+	Again  bool `json:"again,omitempty"`
+	OnHold bool `json:"on_hold,omitempty"`
 	// Requeues is what NumRequeues returns.
-	Requeues int
-	Failures Failures
-	Priority int
-	Group    string
+	Requeues int      `json:"requeues,omitempty"`
+	Failures Failures `json:"failures,omitzero"`
+	Priority int      `json:"priority,omitempty"`
+	Group    string   `json:"group,omitempty"`
 	// Blocked reports that a queued key's group is at its limit or paused.
-	Blocked bool
-	Causes  *Causes
+	Blocked bool    `json:"blocked,omitempty"`
+	Causes  *Causes `json:"causes,omitempty"`
 }
 
 // maxSnapshot is how many keys of a state Snapshot copies at most: no call may hold a lock for milliseconds.

@@ -62,10 +62,10 @@ type GroupSnapshot struct {
 
 // GivenUpKey is a key that is not tried any more.
 type GivenUpKey[T comparable] struct {
-	Key      T
-	Attempts int
-	Err      string
-	Time     time.Time // when it was given up
+	Key      T         `json:"key"`
+	Attempts int       `json:"attempts"`
+	Err      string    `json:"err"`
+	Time     time.Time `json:"time"` // when it was given up
 }
 
 // Fact is a number or a name with what it means, such as "Slots held" and "64 of 256".

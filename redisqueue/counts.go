@@ -10,19 +10,25 @@ import (
 // its own moment.
 type Counts struct {
 	// Queued, Processing, Again, Waiting, Paused and OldestQueued are those of [workqueue.Stats].
-	Queued, Processing, Again, Waiting int
-	OldestQueued                       time.Duration
+	Queued       int           `json:"queued"`
+	Processing   int           `json:"processing"`
+	Again        int           `json:"again"`
+	Waiting      int           `json:"waiting"`
+	OldestQueued time.Duration `json:"oldest_queued_ns"`
 	// Failing is the number of keys with failures that are counted, GivenUp that of keys that are not tried
 	// any more. Repaired counts the entries on the server that did not fit together, and were repaired or
 	// skipped.
-	Failing, GivenUp, Repaired int
+	Failing  int `json:"failing"`
+	GivenUp  int `json:"given_up"`
+	Repaired int `json:"repaired"`
 	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero.
 	// PausedBy is the [Config].Replica that has paused the queue, and PausedSince when it did.
-	Paused                   bool
-	PausedUntil, PausedSince time.Time
-	PausedBy                 string
+	Paused      bool      `json:"paused"`
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+	PausedSince time.Time `json:"paused_since,omitzero"`
+	PausedBy    string    `json:"paused_by,omitempty"`
 	// Limited reports that keys are queued which the StartLimit holds back.
-	Limited bool
+	Limited bool `json:"limited"`
 }
 
 // add adds the numbers of another shard.

@@ -179,8 +179,9 @@ for i, code in ipairs(codes) do
 		survived = {}
 		local hadLosses = call('HDEL', TROUBLES, LOSSES .. key) > 0
 		local hadFailures = call('ZSCORE', FAILURES, key)
-		forget(key)
-		answer((state or wasWaiting or hadLosses or hadFailures) and 1 or 0)
+		forgetFailures(key)
+		local wasGivenUp = forgetGivenUp(key)
+		answer((state or wasWaiting or hadLosses or hadFailures or wasGivenUp) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
 		raiseErrorsNow()
 		local found = forgetGivenUp(key)

@@ -35,12 +35,12 @@ type KeyInfo[T comparable] struct {
 	workqueue.KeySnapshot[T]
 	// Holder is the [Config].Replica that holds the key, or a random name if the server does not know that.
 	// Fence is that of the hand-out, see [Fence]. They are empty for a key that is not held.
-	Holder string
-	Fence  int64
+	Holder string `json:"holder,omitempty"`
+	Fence  int64  `json:"fence,omitempty"`
 	// LostLeases is how often in a row the key's lease was lost.
-	LostLeases int
+	LostLeases int `json:"lost_leases,omitempty"`
 	// GivenUp is nil for a key that was not given up.
-	GivenUp *operate.GivenUpKey[T]
+	GivenUp *operate.GivenUpKey[T] `json:"given_up,omitempty"`
 }
 
 // keys is [Admin.Keys] with keys of the program's type.

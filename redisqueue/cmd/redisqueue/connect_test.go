@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,7 +60,7 @@ func TestTimeout(t *testing.T) {
 		{"retry", "a"}, {"retry", "-all"},
 		{"drop", "a"}, {"drop", "-all", "-yes"}, {"rm", "a"}, {"pause"}, {"resume"}, {"purge", "-yes"},
 	} {
-		r := command(append(args, "-json", "-timeout", "300ms")...)
+		r := command(append(args, "-timeout", "300ms")...)
 		if r.took > 20*time.Second || r.code != 3 || !strings.Contains(r.errors,
 			"the server has not answered for 300ms") {
 			t.Errorf("%q: exit code %d after %v: %s", args, r.code, r.took, r.errors)
@@ -126,10 +125,9 @@ func TestTLS(t *testing.T) {
 	}
 	secure := "rediss://" + server.addr
 	call(secure, "-cacert", files.ca, "-cert", files.cert, "-key", files.key).prints(t, "orders\n")
-	call(secure, "-cacert", files.ca, "-cert", files.cert, "-key", files.key, "-sni", "queue.example").prints(t,
-		"orders\n")
-	call(secure, "-cacert", files.ca, "-cert", files.cert, "-key", files.key, "-sni", "other.example").fails(t,
-		3, "certificate is valid for queue.example")
+	other := strings.Replace(secure, "127.0.0.1", "localhost", 1)
+	call(other, "-cacert", files.ca, "-cert", files.cert, "-key", files.key).fails(t, 3,
+		"certificate is valid for queue.example")
 	// "certificate required", or a reset connection if the server was quicker
 	call(secure, "-cacert", files.ca).fails(t, 3, "")
 	call(secure, "-cert", files.cert, "-key", files.key).fails(t, 3, "unknown authority")
@@ -220,29 +218,6 @@ func TestCluster(t *testing.T) {
 	call("queues").prints(t, "orders\n")
 	call("stats").prints(t, "100")
 	queueAt(t, addrs[0])("stats").fails(t, 3, "MOVED")
-
-	// A scan of many keys on nodes far away takes longer than the timeout, and each of its calls has an answer.
-	must(t, client.Eval(ctx, "for i = 1, 40000 do redis.call('SET', KEYS[1] .. i, 1) end return 1",
-		[]string{"{other}"}).Err())
-	for _, node := range nodes {
-		_, port, err := net.SplitHostPort(startProxy(t, node.addr, 40*time.Millisecond))
-		must(t, err)
-		must(t, node.client.ConfigSet(ctx, "cluster-announce-port", port).Err())
-	}
-	for _, node := range nodes {
-		eventually(t, func() error {
-			known, err := node.client.ClusterNodes(ctx).Result()
-			if err == nil && slices.ContainsFunc(nodes, func(n *redisServer) bool {
-				return strings.Contains(known, n.addr+"@")
-			}) {
-				err = errors.New("it has not heard of the proxies")
-			}
-			return err
-		})
-	}
-	if r := call("queues", "-timeout", "1s").prints(t, "orders\n"); r.took < time.Second {
-		t.Errorf("%v is shorter than the timeout: this tests nothing", r.took)
-	}
 }
 
 // Two interrupts end the command, also while its output is not read.

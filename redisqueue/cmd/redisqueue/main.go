@@ -61,8 +61,6 @@ var (
 type command struct {
 	out   *bufio.Writer
 	notes []string // remarks behind the answer
-	// onTerminal reports that out is one, and that its user has not asked for no colors.
-	onTerminal bool
 
 	json  bool
 	all   bool
@@ -72,10 +70,12 @@ type command struct {
 	// pauseFor is zero for a pause without an end.
 	pauseFor time.Duration
 
-	server server
-	client redis.UniversalClient
-	name   string
-	queue  *redisqueue.Admin
+	server     server
+	client     redis.UniversalClient
+	name       string
+	queue      *redisqueue.Admin
+	timer      *time.Timer // gives up
+	answeredAt time.Time
 }
 
 func main() {
@@ -89,7 +89,7 @@ func main() {
 // run is the program. It returns its exit code.
 func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	redis.SetLogger(silence{})
-	c := &command{out: bufio.NewWriter(out), onTerminal: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
+	c := &command{out: bufio.NewWriter(out)}
 	err := c.run(ctx, args)
 	if flushed := c.out.Flush(); err == nil {
 		err = flushed
@@ -121,7 +121,8 @@ func (c *command) run(ctx context.Context, args []string) error {
 	c.server.flags(flags)
 	flags.StringVar(&c.name, "queue", "", "the `name` of the queue")
 	flags.BoolVar(&c.json, "json", false,
-		"prints JSON: null is what is not known, {\"base64\": …} a key that is not UTF-8")
+		"for queues, stats, ls and show: prints JSON, for ls a line for each key. A key that is not UTF-8\n"+
+			"is printed as without -json")
 	flags.IntVar(&c.limit, "n", 20,
 		"for ls: at most so many `keys` of each state; 0 for all of them,\nin no order")
 	flags.DurationVar(&c.after, "after", 0, "for add: queues the keys when that `time` has passed")
@@ -151,144 +152,115 @@ func (c *command) run(ctx context.Context, args []string) error {
 	if len(words) == 0 {
 		return fmt.Errorf("which command? %w", errUsage)
 	}
-	if err := c.check(words[0], words[1:]); err != nil {
+	if err := c.check(flags, words[0], words[1:]); err != nil {
 		return fmt.Errorf("%w; %w", err, errUsage)
 	}
-	return c.connected(ctx, func(ctx context.Context) (err error) {
-		stale := c.stale(ctx)
-		if words[0] == "queues" {
-			return errors.Join(stale, c.queues(ctx))
-		}
-		c.queue, err = redisqueue.Attach(ctx, c.client, c.name)
-		switch {
-		case err != nil && stale != nil:
-			return stale
-		case errors.Is(err, redisqueue.ErrIncompatible):
-			return fmt.Errorf("%w; take the command of the version that the queue's program requires: "+
-				"in its module, go run github.com/keyedqueue/workqueue/redisqueue/cmd/redisqueue", err)
-		case err != nil:
-			return err
-		case stale != nil:
-			c.notes = append(c.notes, stale.Error()+": this may be old")
-		}
-		return commands[words[0]].do(c, ctx, words[1:])
-	})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var err error
+	if c.client, err = c.server.open(); err != nil {
+		return err
+	}
+	c.timer = time.AfterFunc(c.server.timeout, cancel)
+	c.answered()
+	if err = c.do(ctx, words[0], words[1:]); err != nil && time.Since(c.answeredAt) >= c.server.timeout {
+		err = fmt.Errorf("the server has not answered for %v, or has refused: %w", c.server.timeout, err)
+	}
+	return err
 }
 
-// stale returns an error for a replica of a server that is not in touch with its master: what it has may be
-// old, and what it has not may be there. Without the right to ask, it returns nil.
-func (c *command) stale(ctx context.Context) error {
+// answered notes that the server has done a part of what it was asked for.
+func (c *command) answered() {
+	c.answeredAt = time.Now()
+	c.timer.Reset(c.server.timeout)
+}
+
+// note makes run print a remark behind the answer.
+func (c *command) note(format string, args ...any) {
+	c.notes = append(c.notes, fmt.Sprintf(format, args...))
+}
+
+func (c *command) do(ctx context.Context, name string, args []string) (err error) {
+	c.noteStaleness(ctx)
+	if name == "queues" {
+		return c.queues(ctx)
+	}
+	c.queue, err = redisqueue.Attach(ctx, c.client, c.name)
+	switch {
+	case errors.Is(err, redisqueue.ErrIncompatible):
+		return fmt.Errorf("%w; take the command of the version that the queue's program requires: "+
+			"in its module, go run github.com/keyedqueue/workqueue/redisqueue/cmd/redisqueue", err)
+	case err != nil:
+		return err
+	}
+	c.answered()
+	return commands[name].do(c, ctx, args)
+}
+
+// noteStaleness notes that the server is a replica that is not in touch with its master, if it says so.
+func (c *command) noteStaleness(ctx context.Context) {
 	if c.server.cluster || c.server.sentinel != "" {
-		return nil // These lead to masters.
+		return // These lead to masters.
 	}
 	role, err := c.client.Do(ctx, "role").Slice()
-	if err != nil || len(role) < 4 || role[0] != "slave" || role[3] == "connected" {
-		return nil
+	if err == nil && len(role) > 3 && role[0] == "slave" && role[3] != "connected" {
+		c.note("the server is a replica, and is not in touch with its master (its state is %q): "+
+			"what it has may be old, and what it lacks may be there", role[3])
 	}
-	return fmt.Errorf("the server is a replica, and is not in touch with its master (its state is %q)", role[3])
 }
 
 // What a command with keys needs.
 const keys, keysOrAll = "keys", "keys, or -all"
 
-// commands are what the program does, and what arguments each needs. None: it has no arguments.
+// commands are what the program does, what arguments each needs (none if that is empty), and which flags are
+// for it alone.
 var commands = map[string]struct {
-	needs string
-	do    func(c *command, ctx context.Context, args []string) error
+	needs, flags string
+	do           func(c *command, ctx context.Context, args []string) error
 }{
-	"queues": {"", nil}, // It needs no queue: see run.
-	"stats":  {"", (*command).stats},
-	"ls":     {"states, or nothing", (*command).list},
-	"show":   {"one key", (*command).show},
-	"add":    {keys, (*command).add},
-	"retry":  {keysOrAll, change("queued again", step{(*redisqueue.Admin).RetryGivenUp, givenUp})},
-	"drop":   {keysOrAll, change("dropped", step{(*redisqueue.Admin).ForgetGivenUp, givenUp})},
-	"rm": {keys, change("removed",
-		step{(*redisqueue.Admin).ForgetGivenUp, givenUp},
-		// The last step: it also forgets that a key was given up, and does not say so.
-		step{(*redisqueue.Admin).Remove, inQueue})},
-	"release": {keys, change("released", step{(*redisqueue.Admin).Release, inQueue})},
-	"pause": {"", func(c *command, ctx context.Context, _ []string) error {
+	"queues":  {"", "json", nil}, // It needs no queue.
+	"stats":   {"", "json", (*command).stats},
+	"ls":      {"states, or nothing", "json n", (*command).list},
+	"show":    {"one key", "json", (*command).show},
+	"add":     {keys, "after", (*command).add},
+	"retry":   {keysOrAll, "all", change("queued again", (*redisqueue.Admin).RetryGivenUp)},
+	"drop":    {keysOrAll, "all yes", change("dropped", (*redisqueue.Admin).ForgetGivenUp)},
+	"rm":      {keys, "", change("removed", (*redisqueue.Admin).Remove)},
+	"release": {keys, "", change("released", (*redisqueue.Admin).Release)},
+	"pause": {"", "for", func(c *command, ctx context.Context, _ []string) error {
 		return c.queue.Pause(ctx, cmp.Or(c.pauseFor, operate.UntilResumed))
 	}},
-	"resume": {"", func(c *command, ctx context.Context, _ []string) error { return c.queue.Resume(ctx) }},
-	"purge":  {"", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},
+	"resume": {"", "", func(c *command, ctx context.Context, _ []string) error { return c.queue.Resume(ctx) }},
+	"purge":  {"", "yes", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},
 }
 
 // check returns an error for what -h would have prevented.
-func (c *command) check(name string, args []string) error {
+func (c *command) check(flags *flag.FlagSet, name string, args []string) (err error) {
 	command, known := commands[name]
+	flags.Visit(func(f *flag.Flag) {
+		isOwn := slices.Contains([]string{"json", "n", "after", "for", "all", "yes"}, f.Name)
+		if isOwn && known && !slices.Contains(strings.Fields(command.flags), f.Name) {
+			err = fmt.Errorf("-%s is not for %s", f.Name, name)
+		}
+	})
 	noState := slices.IndexFunc(args, func(list string) bool { return !slices.Contains(states, list) })
 	switch {
+	case err != nil:
+		return err
 	case !known:
 		return fmt.Errorf("there is no command %q", name)
 	case name != "queues" && c.name == "":
 		return errors.New("which queue? Name it with -queue; `redisqueue queues` lists them")
-	case command.needs == "" && len(args) > 0:
-		return fmt.Errorf("%s has no arguments: %q", name, args)
+	case (command.needs == "" || c.all) && len(args) > 0:
+		return fmt.Errorf("%s has no arguments here: %q", name, args)
 	case name == "ls" && noState >= 0:
 		return fmt.Errorf("there is no state %q, only %s", args[noState], strings.Join(states, ", "))
-	case c.all && command.needs != keysOrAll:
-		return errors.New("-all is for retry and drop")
-	case c.all && len(args) > 0:
-		return fmt.Errorf("%s -all has no keys: %q", name, args)
 	case name == "show" && len(args) != 1, strings.HasPrefix(command.needs, keys) && len(args) == 0 && !c.all:
 		return fmt.Errorf("%s needs %s", name, command.needs)
-	case name == "drop" && c.all && !c.yes:
-		return errors.New("drop -all forgets all keys that were given up: add -yes if that is meant")
-	case name == "purge" && !c.yes:
-		return errors.New("purge deletes the queue with all its keys, for all replicas: add -yes if that is meant")
-	case c.after != 0 && name != "add" || c.after < 0:
-		return errors.New("-after is for add, and not negative")
-	case c.pauseFor != 0 && name != "pause" || c.pauseFor < 0:
-		return errors.New("-for is for pause, and not negative")
-	case c.limit < 0:
-		return errors.New("-n is negative; 0 is for all keys")
-	case c.server.timeout <= 0:
-		return errors.New("-timeout must be positive")
+	case !c.yes && (name == "purge" || name == "drop" && c.all):
+		return errors.New("this forgets keys, for all replicas: add -yes if that is meant")
+	case min(c.after, c.pauseFor, time.Duration(c.limit)) < 0 || c.server.timeout <= 0:
+		return errors.New("-n, -after and -for must not be negative, and -timeout must be positive")
 	}
 	return nil
-}
-
-// connected calls f. f's context and the client's connections end when the server has not answered for the
-// timeout.
-func (c *command) connected(ctx context.Context, f func(context.Context) error) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if c.client, err = c.server.open(ctx); err != nil {
-		return err
-	}
-	timer := time.AfterFunc(c.server.timeout, func() { cancel(c.server.silent()) })
-	defer timer.Stop()
-	answered := hook(func() { timer.Reset(c.server.timeout) })
-	if cluster, ok := c.client.(*redis.ClusterClient); ok {
-		// A scan of a node goes past the cluster's hooks.
-		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(answered) })
-	} else {
-		c.client.AddHook(answered)
-	}
-	err = f(ctx)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause
-	}
-	return err
-}
-
-// hook is called when a server has answered, and not with an error.
-type hook func()
-
-func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if err == nil || err == redis.Nil {
-			h()
-		}
-		return err
-	}
 }

@@ -4,36 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 )
-
-// text is a string of the server: a key, the reason of a failure, a name. In JSON it is a string, and
-// {"base64": "…"} if it is not UTF-8: in a JSON string such bytes would be replaced, and the key would be
-// another one.
-type text string
-
-func (t text) MarshalJSON() ([]byte, error) {
-	if !utf8.ValidString(string(t)) {
-		return json.Marshal(map[string][]byte{"base64": []byte(t)})
-	}
-	plain, err := object(string(t))
-	var b strings.Builder
-	for _, r := range plain {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-		} else { // JSON is printed to terminals, too.
-			for _, unit := range utf16.AppendRune(nil, r) {
-				fmt.Fprintf(&b, `\u%04x`, unit)
-			}
-		}
-	}
-	return []byte(b.String()), err
-}
 
 // isPlain reports whether s is visible, and does nothing to a terminal.
 func isPlain(s string) bool {
@@ -84,14 +60,14 @@ func message(err error) string {
 }
 
 // age says how long ago t is, or in what time it comes.
-func age(t *time.Time) string {
-	if t == nil {
+func age(t time.Time) string {
+	if t.IsZero() {
 		return "-"
 	}
-	if d := time.Since(*t); d >= 0 {
+	if d := time.Since(t); d >= 0 {
 		return round(d) + " ago"
 	}
-	return "in " + round(time.Until(*t))
+	return "in " + round(time.Until(t))
 }
 
 func round(d time.Duration) string {
@@ -101,37 +77,21 @@ func round(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// known returns v as JSON has it: null if it is zero.
-func known[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
-}
-
-// printJSON prints v and a newline.
+// printJSON prints v as JSON in one line. JSON is printed to terminals too, so what is not visible is escaped.
 func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
-}
-
-// object returns v as JSON in one line.
-func object(v any) (string, error) {
-	var b strings.Builder
-	encoder := json.NewEncoder(&b)
+	var plain, b strings.Builder
+	encoder := json.NewEncoder(&plain)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(v)
-	return strings.TrimSuffix(b.String(), "\n"), err
+	for _, r := range plain.String() {
+		if strconv.IsPrint(r) || r == '\n' {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	_, _ = io.WriteString(w, b.String())
+	return err
 }
