@@ -38,7 +38,8 @@ func change(done string, call method) func(c *command, ctx context.Context, keys
 			c.answered()
 		}
 		err := c.printDone(done, len(found), nil)
-		if absent := slices.DeleteFunc(keys, func(key string) bool { return found[key] }); len(absent) > 0 && !c.all {
+		absent := slices.DeleteFunc(keys, func(key string) bool { return found[key] })
+		if len(absent) > 0 && !c.all {
 			err = fmt.Errorf("%w: %s", errAbsent, quoted(absent[0]))
 			slices.Sort(absent)
 			if more := len(slices.Compact(absent)) - 1; more > 0 {

@@ -77,7 +77,7 @@ func round(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// printJSON prints v as JSON in one line. JSON is printed to terminals too, so what is not visible is escaped.
+// printJSON prints v in one line. JSON is printed to terminals too, so what is not visible is escaped.
 func printJSON(w io.Writer, v any) error {
 	var plain, b strings.Builder
 	encoder := json.NewEncoder(&plain)
