@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 
 // doneText says what was done to a key.
 func (a *action) doneText(key string) string {
-	return fmt.Sprintf(a.done, cmp.Or(short(key, maxKey), "(empty)"))
+	return fmt.Sprintf(a.done, called(short(key, maxKey)))
 }
 
 // sentence says to how many keys something was done.
@@ -44,24 +43,25 @@ func (a *action) pauseText(r *reading, group string, lasts time.Duration) string
 	}
 	switch {
 	case a.ofGroup:
-		text := fmt.Sprintf(a.done, cmp.Or(short(group, maxName), "(empty)"), length)
+		text := fmt.Sprintf(a.done, called(short(group, maxName)), length)
 		if r.entry.queue.SnapshotGroup(group).Keys == 0 {
 			text += " No key has that group now: is it called so?"
 		}
 		return text
-	case r.hasOutage():
-		return "The queue does not reach its server. It is " + a.Name + "d as soon as it does."
+	case r.Missing() != "":
+		return "The queue's server did not answer in time. It is " + a.Name + "d as soon as it does."
 	case a.Name == "pause" && r.pausesPools():
 		length += ". Its workers in this process start no keys while it is paused; keys are still added"
 	}
 	return a.done + length + "."
 }
 
-// retryText says when a key comes that was retried and that was as before.
+// retryText says when a key comes that was retried and that was as before. A queued one comes next, if the
+// queue has priorities.
 func (r *reading) retryText(before knownKey) string {
 	q, key := r.entry.queue, before.key()
 	now, _ := q.SnapshotKey(key)
-	name := cmp.Or(short(keyText(key), maxKey), "(empty)")
+	name := called(short(keyText(key), maxKey))
 	text := "Added " + name + ": "
 	if before.state() == stateQueued {
 		text = name + " was queued already: "
@@ -71,10 +71,13 @@ func (r *reading) retryText(before knownKey) string {
 		text += "it is on hold, and comes when the hold ends."
 	case now.State == workqueue.KeyProcessing:
 		text += "a worker has it, and Done queues it again."
-	case now.State == workqueue.KeyQueued:
-		text += placeText(r.moveToFront(key))
 	case now.State == workqueue.KeyWaiting: // As with priorityqueue.Latest, or within a MinInterval.
-		text += "its queue makes it wait, and it comes in " + human(now.Due.Sub(r.at)) + "."
+		text += "its queue makes it wait, and it comes in " + human(now.Due.Sub(r.At)) + "."
+	case now.State == workqueue.KeyQueued && q.AddWithPriority == nil:
+		text += "it comes after those before it in the line."
+	case now.State == workqueue.KeyQueued:
+		r.moveToFront(key)
+		text += "it comes next."
 	default:
 		text += "it comes as soon as a worker is free."
 	}
@@ -85,16 +88,4 @@ func (r *reading) retryText(before knownKey) string {
 		text += " Its group is at its limit or paused."
 	}
 	return text
-}
-
-// placeText says which place a key has in the line.
-func placeText(line workqueue.Snapshot[any], place int) string {
-	all := number(line.Stats.Queued)
-	switch {
-	case place == 0:
-		return "it comes as soon as a worker is free."
-	case place > 0:
-		return fmt.Sprintf("it is number %s of %s in the line.", number(place+1), all)
-	}
-	return fmt.Sprintf("it is behind the first %s of %s in the line.", number(len(line.Queued)), all)
 }

@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"context"
 	"iter"
 	"net/http"
 	"net/url"
@@ -24,9 +23,9 @@ var (
 	errEnded  = refuse(http.StatusConflict, "The queue was shut down meanwhile, and takes no more keys.")
 )
 
-// onKeys is an action on keys.
+// onKeys is an action on keys, which the walk finds.
 type onKeys struct {
-	*reading
+	*walk
 	*action
 	until  time.Time // when it must end
 	result bulkResult
@@ -36,33 +35,32 @@ type onKeys struct {
 
 // actOnKeys does what form asks for to the keys that it names, or to a set. The result is nil if it names one
 // key; text says what was done.
-func (h *Handler) actOnKeys(ctx context.Context, r *reading, do *action, form url.Values) (*bulkResult, string, error) {
+func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (*bulkResult, string, error) {
 	if r.missing != nil && !do.ofPools {
 		return nil, "", r.missing
 	}
 	ids := slices.DeleteFunc(form["id"], func(id string) bool { return id == "" })
 	ofSet := form.Has("of") && do.ForAll != ""
 	if ofSet || len(ids) != 1 { // One key does not wait for those who go over all.
-		turn, done, noTurn := searchTurn(ctx, h.acting, actionTime+countTime)
+		done, err := searchTurn(r.ctx, h.acting)
 		defer done()
-		if noTurn != nil {
-			return nil, "", noTurn
+		if err != nil {
+			return nil, "", err
 		}
-		ctx = turn
 	}
-	a := &onKeys{reading: r, action: do, until: time.Now().Add(actionTime)}
+	a := &onKeys{walk: &walk{reading: r}, action: do, until: time.Now().Add(actionTime)}
 	if ofSet {
-		return a.set(ctx, form.Get("of"), form.Get("error"), form.Get("count"))
+		return a.set(form.Get("of"), form.Get("error"), form.Get("count"))
 	}
-	return a.named(ctx, form["key"], ids)
+	return a.named(form["key"], ids)
 }
 
 // set acts on all keys of a set whose errors contain text. confirmed is how many the reader has expected.
-func (a *onKeys) set(ctx context.Context, set, text, confirmed string) (*bulkResult, string, error) {
+func (a *onKeys) set(set, text, confirmed string) (*bulkResult, string, error) {
 	if !isSet(set) {
 		return nil, "", errNoSet
 	}
-	a.each(a.keysWith(ctx, set, text))
+	a.each(a.keysWith(set, text))
 	a.result.LeftMore = a.isPartial()
 	if n, err := strconv.Atoi(confirmed); err == nil {
 		a.result.Gone = max(a.result.Gone, n-a.result.Keys-a.result.Left)
@@ -71,14 +69,12 @@ func (a *onKeys) set(ctx context.Context, set, text, confirmed string) (*bulkRes
 }
 
 // named acts on the keys that the page shows with these texts and ids, once all are found.
-func (a *onKeys) named(ctx context.Context, texts, ids []string) (*bulkResult, string, error) {
-	ctx, cancel := context.WithDeadline(ctx, a.until)
-	defer cancel()
+func (a *onKeys) named(texts, ids []string) (*bulkResult, string, error) {
 	wasMissing, isOne := a.missing != nil, len(texts) == 1
 	if !isOne && len(ids) != len(texts) {
 		return nil, "", refuse(http.StatusBadRequest, "Of several keys each needs the field id.")
 	}
-	keys := a.find(ctx, texts, ids)
+	keys := a.find(texts, ids)
 	if isOne && len(keys) == 1 {
 		if a.look(&keys[0]); keys[0].state() == stateAbsent {
 			keys = nil
@@ -87,7 +83,7 @@ func (a *onKeys) named(ctx context.Context, texts, ids []string) (*bulkResult, s
 	switch {
 	case a.missing != nil && !wasMissing: // Of a queue that had no answer before, the pools' keys must do.
 		return nil, "", a.missing
-	case ctx.Err() != nil:
+	case a.ctx.Err() != nil:
 		return nil, "", errNoTime
 	case isOne && len(keys) > 1:
 		return nil, "", refuse(http.StatusConflict, "More than one key is called that.")
@@ -109,7 +105,7 @@ func (a *onKeys) named(ctx context.Context, texts, ids []string) (*bulkResult, s
 
 // find returns the keys that the page shows with these texts and ids, as far as they are there. Without ids
 // it returns all that have the text. It ends early if only the pools' keys matter, which come first.
-func (a *onKeys) find(ctx context.Context, texts, ids []string) (keys []knownKey) {
+func (a *onKeys) find(texts, ids []string) (keys []knownKey) {
 	wanted, found := make(map[string][]string), make(map[any]bool) // ids by texts
 	add := func(k knownKey) (isComplete bool) {
 		if k.named = true; !found[k.key()] {
@@ -120,11 +116,11 @@ func (a *onKeys) find(ctx context.Context, texts, ids []string) (keys []knownKey
 	}
 	for i, text := range texts {
 		wanted[text] = append(wanted[text], ids[min(i, len(ids)):min(i+1, len(ids))]...)
-		if k, isThere := a.stringKey(ctx, text, wanted[text]); isThere && add(k) {
+		if k, isThere := a.stringKey(text, wanted[text]); isThere && add(k) {
 			return keys
 		}
 	}
-	for k := range a.keysIn(ctx, "") {
+	for k := range a.keysIn("") {
 		text := keyText(k.key())
 		if _, isWanted := wanted[text]; !isWanted {
 			text = cut(text, maxKey)

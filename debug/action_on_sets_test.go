@@ -75,9 +75,8 @@ func TestManyKeysAtOnce(t *testing.T) {
 		wantBody(t, get(h, "?queue=q&error=time"), `name="error" value="time"`, "Failing</h2>", "3 of 3, ",
 			`data-action="retry" data-queue="q" data-of="failing" data-error="time"`,
 			"time 2", "Given up</h2>", "No key has such an error.")
-		d := getJSON[detail](t, h, "?queue=q&error=space&keys=5")
-		if len(d.Failing) != 5 || !strings.HasPrefix(d.Failing[0].Key, "disk") || d.Matching.Failing != 21 ||
-			len(d.Waiting) != 5 {
+		d := getJSON[detail](t, h, "?queue=q&error=space")
+		if len(d.Failing) != 21 || !strings.HasPrefix(d.Failing[0].Key, "disk") || len(d.Waiting) != 24 {
 			t.Errorf("%+v", d)
 		}
 		clear(handled)
@@ -117,24 +116,35 @@ func TestManyKeysAtOnce(t *testing.T) {
 	})
 }
 
-// many shows q with a pool that has n failing keys, which are made up one by one.
+// many shows q with n failing keys, which are made up one by one.
 func many(h *debug.Handler, n int, q workqueue.Inspector) {
-	inspect(h, "q", q)
-	h.InspectPool("q", withRest(worker.Inspector{
-		Snapshot: func(int) worker.Snapshot[any] {
-			return worker.Snapshot[any]{Stats: worker.Stats{Name: "q", Failing: n}}
-		},
-		Keys: func(state worker.KeyState) iter.Seq[worker.KeySnapshot[any]] {
-			var keys []worker.FailedKey[any]
-			for i := range n {
-				keys = append(keys, worker.FailedKey[any]{Key: i, Err: "broken"})
+	failing := func(key any) workqueue.KeySnapshot[any] {
+		return workqueue.KeySnapshot[any]{Key: key, Requeues: 1, Failures: workqueue.Failures{Count: 1, Err: "broken"}}
+	}
+	q.SnapshotKeys = func() iter.Seq[workqueue.KeySnapshot[any]] {
+		return func(yield func(workqueue.KeySnapshot[any]) bool) {
+			for i := 0; i < n && yield(failing(i)); i++ {
 			}
-			return keysIn(worker.Snapshot[any]{Failing: keys}, state)
-		},
-		SnapshotKey: func(any) worker.KeySnapshot[any] {
-			return worker.KeySnapshot[any]{Failing: new(worker.FailedKey[any])}
-		},
-	}))
+		}
+	}
+	q.Snapshot = func(limit int) (s workqueue.Snapshot[any]) {
+		for i := range min(limit, n, 512) {
+			s.Failing = append(s.Failing, failing(i))
+		}
+		return s
+	}
+	of := q.SnapshotKey
+	q.SnapshotKey = func(key any) (workqueue.KeySnapshot[any], bool) {
+		k := failing(key)
+		if of == nil {
+			return k, true
+		}
+		now, found := of(key)
+		k.State = now.State
+		return k, found
+	}
+	inspect(h, "q", q)
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", Failing: n}})
 }
 
 // An action on very many keys keeps none of them, ends after ten seconds, and says how many are left.
@@ -338,24 +348,25 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 	}
 }
 
-// A key that was forgotten since the pool listed it is gone: it is not added again.
+// A key that was forgotten since the queue has listed it is gone: it is not added again.
 func TestKeysThatAreGone(t *testing.T) {
 	h := newAudited(t)
 	var added []any
-	inspect(h, "q", workqueue.Inspector{Stats: noStats, Add: func(key any) { added = append(added, key) }})
-	keys := []worker.FailedKey[any]{{Key: "a"}, {Key: "b"}, {Key: "c"}}
-	h.InspectPool("q", withRest(worker.Inspector{
-		Snapshot: func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}} },
-		Keys: func(state worker.KeyState) iter.Seq[worker.KeySnapshot[any]] {
-			return keysIn(worker.Snapshot[any]{Failing: keys}, state)
+	failing := func(key any) workqueue.KeySnapshot[any] {
+		return workqueue.KeySnapshot[any]{Key: key, Failures: workqueue.Failures{Count: 1, Err: "broken"}}
+	}
+	inspect(h, "q", workqueue.Inspector{
+		Stats: noStats, Add: func(key any) { added = append(added, key) },
+		Snapshot: func(int) workqueue.Snapshot[any] {
+			return workqueue.Snapshot[any]{Failing: []workqueue.KeySnapshot[any]{failing("a"), failing("b"), failing("c")}}
 		},
-		SnapshotKey: func(key any) (k worker.KeySnapshot[any]) {
+		SnapshotKey: func(key any) (workqueue.KeySnapshot[any], bool) {
 			if key == "b" {
-				k.Failing = &keys[1]
+				return failing(key), true
 			}
-			return k
+			return workqueue.KeySnapshot[any]{Key: key}, false
 		},
-	}))
+	})
 	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 1 || b.Gone != 2 ||
 		!slices.Equal(added, []any{"b"}) {
 		t.Errorf("%+v, added %v", b, added)
@@ -391,14 +402,12 @@ func TestMoreKeysThanAreListed(t *testing.T) {
 			t.Errorf("%s: %+v", set, c)
 		}
 	}
-	wantBody(t, get(h, "?queue=q&error=broken"), `<main id="live" tabindex="-1">`,
-		"Not all errors were looked at.")
+	wantBody(t, get(h, "?queue=q&error=broken"), "Not all errors were looked at.")
 	b := h.act(t, 200, "q", "retry", "of", "given_up", "count", "10000")
 	if b.Keys != 10_000 || b.Gone != 0 || b.Left != 0 || !b.LeftMore ||
 		b.Text != "Retried 10,000 keys; there may be more." || left() != 5000 {
 		t.Errorf("%+v, %d are left", b, left())
 	}
-	wantBody(t, get(h, "?queue=q&error=broken"), `data-refresh="5"`)
 	b = h.act(t, 200, "q", "retry", "of", "given_up")
 	if b.Keys != 5000 || b.LeftMore || b.Text != "Retried 5,000 keys." || left() != 0 {
 		t.Errorf("%+v, %d are left", b, left())

@@ -169,9 +169,11 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 	if e == nil {
 		return nil, "", refuse(http.StatusNotFound, "No such queue is registered.")
 	}
-	r, do := h.read(e, searchLimit), actionNamed(form.Get("action"))
+	ctx, cancel := context.WithTimeout(ctx, actionTime+countTime)
+	defer cancel()
+	r, do := h.read(ctx, e, searchLimit), actionNamed(form.Get("action"))
 	switch {
-	case do != nil && do.ifShutDown != "" && r.stats.ShuttingDown:
+	case do != nil && do.ifShutDown != "" && r.Stats.ShuttingDown:
 		err = refuse(http.StatusConflict, "%s", do.ifShutDown)
 	case do == nil || !do.isPossible(r):
 		err = refuse(http.StatusBadRequest, "This queue has no such action: removing needs a "+
@@ -182,7 +184,7 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 		do.toQueue(r, form.Get("group"), cmp.Or(a.For, operate.UntilResumed))
 		text = do.pauseText(r, form.Get("group"), a.For)
 	case form.Has("key") || form.Has("of") && do.ForAll != "":
-		result, text, err = h.actOnKeys(ctx, r, do, form)
+		result, text, err = h.actOnKeys(r, do, form)
 	default:
 		err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
 	}

@@ -36,7 +36,7 @@ type action struct {
 var actions = []*action{
 	{
 		Name: "retry", Button: "Retry now", ForAll: "Retry all",
-		isPossible: func(r *reading) bool { return r.entry.hasQueue() },
+		isPossible: func(r *reading) bool { return r.HasQueue() },
 		ifShutDown: "The queue is shut down: it takes no more keys.",
 		toKey:      (*reading).retry,
 		suits:      func(keyRow) bool { return true },
@@ -53,33 +53,33 @@ var actions = []*action{
 	{
 		Name: "forget", Button: "Forget failures", ForAll: "Forget all failures",
 		isPossible: func(r *reading) bool {
-			return r.entry.queue.Forget != nil || r.entry.queue.ForgetGivenUp != nil || r.hasPools()
+			return r.entry.queue.Forget != nil || r.entry.queue.ForgetGivenUp != nil || hasPools(r)
 		},
 		toKey: (*reading).forget,
 		suits: func(k keyRow) bool {
-			return k.State == stateGivenUp || k.State == stateFailing || k.Error != "" || k.Requeues > 0
+			return k.State == stateGivenUp || k.State == stateFailing || k.Failure != nil || k.InQueue.Requeues > 0
 		},
 		done:    "Forgot the failures of %s.",
 		several: "Forgot the failures of", noKey: "No such key.",
 	},
 	{
 		Name: "cancel", Button: "Cancel", ofPools: true,
-		isPossible: (*reading).hasPools,
+		isPossible: hasPools,
 		toKey: func(r *reading, k knownKey) bool {
 			return r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(k.key()) })
 		},
-		suits:   func(k keyRow) bool { return k.State == stateProcessing && k.OnHold == nil },
+		suits:   func(k keyRow) bool { return k.State == stateProcessing && k.InPools.OnHold == nil },
 		done:    "Ended the context of the handler of %s. What it returns decides what follows.",
 		several: "Canceled the handlers of",
 		noKey:   "No handler has a key that is called that: it may just have ended.",
 	},
 	{
 		Name: "release", Button: "Release", ofPools: true,
-		isPossible: (*reading).hasPools,
+		isPossible: hasPools,
 		toKey: func(r *reading, k knownKey) bool {
 			return r.anyPool(func(p *worker.Inspector) bool { return p.Release(k.key()) })
 		},
-		suits:   func(k keyRow) bool { return k.OnHold != nil },
+		suits:   func(k keyRow) bool { return k.InPools.OnHold != nil },
 		done:    "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
 		several: "Ended the holds of",
 		noKey:   "No key on hold is called that: the hold may just have ended.",
@@ -143,9 +143,11 @@ func (h *Handler) actionsOf(r *reading) actionSet {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(actions), func(a *action) bool {
-		return !a.isPossible(r) || a.ifShutDown != "" && r.stats.ShuttingDown
+		return !a.isPossible(r) || a.ifShutDown != "" && r.Stats.ShuttingDown
 	})
 }
+
+func hasPools(r *reading) bool { return len(r.Pools) > 0 }
 
 // retry adds the key. What the queue keeps as given up the queue itself retries.
 func (r *reading) retry(k knownKey) bool {
@@ -184,7 +186,7 @@ func (r *reading) pausablePools() []poolReading {
 	if r.entry.queue.Pause != nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(r.pools), func(p poolReading) bool { return p.pool.Pause == nil })
+	return slices.DeleteFunc(slices.Clone(r.Pools), func(p poolReading) bool { return p.pool.Pause == nil })
 }
 
 func (r *reading) pausesPools() bool { return len(r.pausablePools()) > 0 }
@@ -207,15 +209,13 @@ func (r *reading) resume() {
 	}
 }
 
-// moveToFront gives a queued key a priority above that of the line's head, if the queue has priorities. It
-// returns the line as it is then, and the key's place in it, or -1.
-func (r *reading) moveToFront(key any) (line workqueue.Snapshot[any], place int) {
+// moveToFront gives a queued key a priority above that of the line's head, if the queue has priorities.
+func (r *reading) moveToFront(key any) {
 	q := r.entry.queue
-	isKey := func(k workqueue.KeySnapshot[any]) bool { return k.Key == key }
-	line = q.Snapshot(searchLimit)
-	if q.AddWithPriority != nil && len(line.Queued) > 0 && !isKey(line.Queued[0]) {
-		q.AddWithPriority(key, max(line.Queued[0].Priority, line.Queued[0].Priority+1), 0)
-		line = q.Snapshot(searchLimit)
+	if q.AddWithPriority == nil {
+		return
 	}
-	return line, slices.IndexFunc(line.Queued, isKey)
+	if line := q.Snapshot(1).Queued; len(line) > 0 && line[0].Key != key {
+		q.AddWithPriority(key, max(line[0].Priority, line[0].Priority+1), 0)
+	}
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
-	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -325,37 +324,6 @@ func TestAuditOfUnusualForms(t *testing.T) {
 	}
 }
 
-// Groups that look alike are different groups: a button is for its own, and the name on it is fit for a page.
-func TestGroupsThatLookAlike(t *testing.T) {
-	h := newAudited(t)
-	long := strings.Repeat("x", 200)
-	groups := []string{long + "a", long + "b", "a\n", `a\n`}
-	q := priorityqueue.New(priorityqueue.Config[int]{Name: "q", MetricsProvider: h, Group: func(key int) string { return groups[key%4] }})
-	defer q.ShutDown()
-	for key := range 8 {
-		q.Add(key)
-	}
-	q.PauseGroup("alone", operate.UntilResumed) // Without keys.
-	d := getJSON[detail](t, h, "?queue=q&keys=250")
-	if len(d.Groups) != 5 {
-		t.Fatalf("%+v", d.Groups)
-	}
-	for _, g := range d.Groups {
-		h.act(t, 200, "q", "pause_group", "group", g.Group)
-		wantBody(t, get(h, "?queue=q&keys=250"), `data-group="`+g.Group+`"`, `aria-label="Resume group: `)
-	}
-	wantBody(t, get(h, "?queue=q&keys=250"), `aria-label="Resume group: a\n"`, `aria-label="Resume group: `+long[:128]+`…"`)
-	if got := q.PausedGroups(); len(got) != 5 {
-		t.Errorf("%q", got)
-	}
-	for _, g := range d.Groups[1:] {
-		h.act(t, 200, "q", "resume_group", "group", g.Group)
-	}
-	if got := q.PausedGroups(); len(got) != 1 || got[0] != "alone" {
-		t.Errorf("%q", got)
-	}
-}
-
 // A long name of a group is cut where keys are shown.
 func TestLongGroup(t *testing.T) {
 	h := newAudited(t)
@@ -367,7 +335,7 @@ func TestLongGroup(t *testing.T) {
 	for key := range 60 {
 		q.Add(key)
 	}
-	for _, query := range []string{"?queue=q&keys=250&format=json", "?queue=q&keys=250", "?queue=q&key=7",
+	for _, query := range []string{"?queue=q&format=json", "?queue=q", "?queue=q&key=7",
 		"?queue=q&state=queued&format=json"} {
 		if n := get(h, query).Body.Len(); n > 1<<20 {
 			t.Errorf("%s has %d bytes", query, n)
@@ -375,54 +343,49 @@ func TestLongGroup(t *testing.T) {
 	}
 }
 
-// Groups can be paused and resumed. Those that are paused are listed even if none of their keys is, and the
-// list of queues says that there are any.
+// Groups can be paused and resumed. Those that are paused are listed even if none of their keys is, with how
+// many keys they have and for how long the pause lasts, and the list of queues says that there are any. A
+// button is for its own group, and the name on it is fit for a page.
 func TestGroups(t *testing.T) {
-	h := newAudited(t)
-	q := priorityqueue.New(priorityqueue.Config[string]{
-		Name: "q", MetricsProvider: h, Group: func(key string) string { group, _, _ := strings.Cut(key, "/"); return group },
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: h,
+			Group: func(key string) string { group, _, _ := strings.Cut(key, "/"); return group }})
+		defer q.ShutDown()
+		long := strings.Repeat("x", 200)
+		for _, key := range []string{"acme <b>/1", "acme <b>/2", long + "a/1"} {
+			q.Add(key)
+		}
+		link := linksToKeys(h, "?queue=q")[0]
+		wantBody(t, get(h, link), `data-action="pause_group" data-queue="q" data-group="acme &lt;b&gt;"`)
+		groups := []string{"acme <b>", long + "a", long + "b", "a\n", `a\n`}
+		for _, group := range groups {
+			if h.act(t, 200, "q", "pause_group", "group", group, "for", "90s"); h.last().Group == "" {
+				t.Errorf("%+v", h.last())
+			}
+		}
+		wantBody(t, get(h, "?queue=q"), "5 groups paused</span>", "Blocked by a limit or a pause",
+			"Paused groups</h2>", `aria-label="Resume group: a\n"`, "acme &lt;b&gt;", `<td class="n">2</td>`,
+			"1m 30s more</time>", `data-action="resume_group"`,
+			`data-group="`+long+`a"`, `aria-label="Resume group: `+long[:128]+`…"`, `<td class="n">0</td>`)
+		wantBody(t, get(h, ""), `<span class="badge warn">5 groups paused</span>`)
+		for _, group := range groups[1:] {
+			h.act(t, 200, "q", "resume_group", "group", group)
+		}
+		if got := q.PausedGroups(); !slices.Equal(got, groups[:1]) {
+			t.Errorf("%q", got)
+		}
+		for _, action := range []string{"pause_group", "resume_group"} {
+			if a := h.act(t, 400, "q", action); !strings.Contains(a.Error, "lacks the field group") {
+				t.Errorf("%s: %+v", action, a)
+			}
+		}
+		newPriorityQueue(t, h, "plain").Add("a")
+		if body := get(h, linksToKeys(h, "?queue=plain")[0]).Body.String(); strings.Contains(body, `data-action="pause_group"`) {
+			t.Error("a queue without groups has some")
+		}
+		h.act(t, 400, "plain", "pause_group", "group", "a")
 	})
-	defer q.ShutDown()
-	long := strings.Repeat("x", 200)
-	q.Add("acme <b>/1")
-	q.Add("acme <b>/2")
-	q.Add(long + "/1")
-	wantBody(t, get(h, "?queue=q"), "Groups</h2>", "acme &lt;b&gt;", `<td class="n">2</td>`, `data-action="pause_group" data-queue="q" data-group="acme &lt;b&gt;"`)
-	if l := getJSON[list](t, h, ""); l.PausedGroups != 0 {
-		t.Errorf("%+v", l)
-	}
-	for _, group := range []string{"acme <b>", long, "not here"} {
-		if h.act(t, 200, "q", "pause_group", "group", group); h.last().Group == "" {
-			t.Errorf("%+v", h.last())
-		}
-	}
-	if got := q.PausedGroups(); !slices.Equal(got, []string{"acme <b>", "not here", long}) {
-		t.Errorf("%q", got)
-	}
-	wantBody(t, get(h, "?queue=q"), "3 groups paused</span>", "Groups</h2>", "acme &lt;b&gt;", "paused</span>", `data-action="resume_group"`, "not here", "paused</span>", `<td class="n">0</td>`)
-	wantBody(t, get(h, ""), `<b class="warn">3 groups paused</b>`, `<span class="badge warn">3 groups paused</span>`)
-	if l := getJSON[list](t, h, ""); l.PausedGroups != 3 || l.Queues[0].PausedGroups != 3 {
-		t.Errorf("%+v", l)
-	}
-	d := getJSON[detail](t, h, "?queue=q")
-	if len(d.Groups) != 3 || d.Groups[0].Group != "acme <b>" || !d.Groups[0].Paused || d.Groups[0].Listed != 2 {
-		t.Errorf("%+v", d)
-	}
-	h.act(t, 200, "q", "resume_group", "group", "not here")
-	h.act(t, 200, "q", "resume_group", "group", long)
-	if got := q.PausedGroups(); !slices.Equal(got, []string{"acme <b>"}) {
-		t.Errorf("%q", got)
-	}
-	for _, action := range []string{"pause_group", "resume_group"} {
-		if a := h.act(t, 400, "q", action); !strings.Contains(a.Error, "lacks the field group") {
-			t.Errorf("%s: %+v", action, a)
-		}
-	}
-	newPriorityQueue(t, h, "plain").Add("a")
-	if body := get(h, "?queue=plain").Body.String(); strings.Contains(body, "Groups</h2>") || strings.Contains(body, `data-action="pause_group"`) {
-		t.Error("a queue without groups has some")
-	}
-	h.act(t, 400, "plain", "pause_group", "group", "a")
 }
 
 // Cancel ends the context of the handler that has the key, and of no other one.

@@ -1,42 +1,42 @@
 package debug
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 )
 
-// count calls f for the keys of a set whose errors contain text, and counts them.
-func (h *Handler) count(ctx context.Context, r *reading, set, text string, f func(knownKey)) (*matchingReport, error) {
-	ctx, done, noTurn := searchTurn(ctx, h.searching, countTime)
+// count calls f for the keys of a set whose errors contain text, and returns how many fail and are given up.
+// It goes over all keys when others have done so.
+func (h *Handler) count(w *walk, set, text string, f func(knownKey)) (failing, givenUp int, err error) {
+	done, err := searchTurn(w.ctx, h.searching)
 	defer done()
-	if noTurn != nil {
-		return &matchingReport{More: true}, noTurn
+	if err != nil {
+		w.more = true
+		return 0, 0, err
 	}
-	m := new(matchingReport)
-	for k := range r.keysWith(ctx, set, text) {
+	for k := range w.keysWith(set, text) {
 		if k.set() == stateGivenUp {
-			m.GivenUp++
+			givenUp++
 		} else {
-			m.Failing++
+			failing++
 		}
 		f(k)
 	}
-	m.More = r.isPartial() || ctx.Err() != nil
-	return m, nil
+	return failing, givenUp, nil
 }
 
-// countReport counts the keys of e in the set that the field count of query names.
-func (h *Handler) countReport(ctx context.Context, e *entry, query url.Values) (status int, report countReport) {
-	r, m, err := h.read(e, searchLimit), &matchingReport{}, errNoSet
-	switch set := query.Get("count"); {
+// countReport counts the keys of r in the set that the field count of query names.
+func (h *Handler) countReport(r *reading, query url.Values) (status int, report countReport) {
+	w, set, err := &walk{reading: r}, query.Get("count"), errNoSet
+	switch {
 	case !isSet(set):
 	case r.missing != nil:
 		err = r.missing
 	default:
-		m, err = h.count(ctx, r, set, query.Get("error"), func(knownKey) {})
+		var failing, givenUp int
+		failing, givenUp, err = h.count(w, set, query.Get("error"), func(knownKey) {})
+		report.Count, report.More = failing+givenUp, w.isPartial()
 	}
-	report = countReport{Count: m.Failing + m.GivenUp, More: m.More}
 	if err != nil {
 		report.Error, report.More = err.Error(), statusOf(err) == http.StatusServiceUnavailable
 	}

@@ -8,6 +8,15 @@ import (
 	"strings"
 )
 
+// errorGroup are keys whose last errors differ in nothing but names and numbers: Error has … there. Contains
+// is the longest part that they share, empty if that is too short: ?error= with it shows these keys.
+type errorGroup struct {
+	Error    string `json:"error"`
+	Failing  int    `json:"failing"`
+	GivenUp  int    `json:"given_up"`
+	Contains string `json:"contains,omitempty"`
+}
+
 // errorGroups counts errors by their patterns.
 type errorGroups map[string]*errorPattern
 

@@ -27,7 +27,7 @@ func Example() {
 	defer server.Close()
 
 	queue.Add("acme/17")
-	request, _ := http.NewRequest("GET", server.URL+"/debug/workqueue?queue=orders", nil)
+	request, _ := http.NewRequest("GET", server.URL+"/debug/workqueue?queue=orders&state=queued", nil)
 	request.Header.Set("Accept", "application/json")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -36,7 +36,7 @@ func Example() {
 	}
 	defer response.Body.Close()
 	answer, _ := io.ReadAll(response.Body)
-	fmt.Println(response.Status, strings.Contains(string(answer), `"queued":[{"key":"acme/17"`))
+	fmt.Println(response.Status, strings.Contains(string(answer), `"keys":[{"key":"acme/17"`))
 	// Output: 200 OK true
 }
 

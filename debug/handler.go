@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/worker"
 	"k8s.io/utils/clock"
 )
 
@@ -59,13 +58,10 @@ type Handler struct {
 	// No method of a queue is called under mu. An entry is a row of the list.
 	mu struct {
 		sync.Mutex
-		// byID has all entries. byQueue has those of queues that can be the key of a map.
-		byID    map[string]*entry
-		byQueue map[any]*entry
-		// poolEntries has, by the name of pools, an entry for those whose queue is not shown. It stays, hidden, if
-		// their queue comes. poolsByQueue has the pools whose queues can be the key of a map.
-		poolEntries  map[string]*entry
-		poolsByQueue map[any][]*worker.Inspector
+		// byID has all entries, byQueue those of queues, and poolEntries those of pools, by their queue. An entry of
+		// pools stays, hidden, while their queue is shown.
+		byID                 map[string]*entry
+		byQueue, poolEntries map[any]*entry
 		// madeUp counts the ids that had to be made up.
 		madeUp int
 		// stop ends the sampler. It is nil while nothing is shown.
@@ -88,8 +84,8 @@ func NewHandler(o Options) *Handler {
 	}
 	h := &Handler{clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics}
 	h.searching, h.acting = make(chan struct{}, 1), make(chan struct{}, 1)
-	h.mu.byID, h.mu.byQueue = make(map[string]*entry), make(map[any]*entry)
-	h.mu.poolEntries, h.mu.poolsByQueue = make(map[string]*entry), make(map[any][]*worker.Inspector)
+	h.mu.byID = make(map[string]*entry)
+	h.mu.byQueue, h.mu.poolEntries = make(map[any]*entry), make(map[any]*entry)
 	if o.Actions {
 		if h.audit = o.Audit; h.audit == nil {
 			h.audit = logAction
@@ -122,7 +118,6 @@ func (h *Handler) Close() {
 	clear(h.mu.byID)
 	clear(h.mu.byQueue)
 	clear(h.mu.poolEntries)
-	clear(h.mu.poolsByQueue)
 	h.stopIfEmptyLocked()
 }
 
@@ -131,8 +126,8 @@ func (h *Handler) startLocked() {
 	if h.mu.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		h.mu.stop = stop
-		ticker, now := h.clock.NewTicker(h.every), h.clock.Now()
-		h.running.Go(func() { h.sample(ctx, ticker, now) })
+		ticker := h.clock.NewTicker(h.every)
+		h.running.Go(func() { h.sample(ctx, ticker) })
 	}
 }
 

@@ -81,10 +81,15 @@ func fail[T comparable](t *testing.T, q workqueue.TypedInterface[T], key T) {
 // noStats is what a queue without keys reports.
 func noStats() workqueue.Stats { return workqueue.Stats{} }
 
-// showPool makes h show a pool.
-func showPool(h worker.InspectorProvider, s worker.Snapshot[any]) {
-	h.InspectPool(s.Stats.Name, inspectorOf(func(int) worker.Snapshot[any] { return s }))
+// showPool makes h show a pool of that queue, or of that which inspect has shown under its name.
+func showPool(h worker.InspectorProvider, s worker.Snapshot[any], of ...any) {
+	i := inspectorOf(func(int) worker.Snapshot[any] { return s })
+	i.Queue = append(of, any(queueNamed(s.Stats.Name)))[0]
+	h.InspectPool(s.Stats.Name, i)
 }
+
+// queueNamed is the Queue of an Inspector without a queue behind it.
+type queueNamed string
 
 // withRest returns i with the functions that it lacks.
 func withRest(i worker.Inspector) worker.Inspector {
@@ -194,28 +199,20 @@ func getJSON[R any](t *testing.T, h http.Handler, query string) (answer R) {
 // The parts of the answers that tests look at.
 type (
 	list struct {
-		Registered, Matching, Page, Pages, Queued, Waiting, Failing int
-		GivenUp                                                     int `json:"given_up"`
-		PausedGroups                                                int `json:"paused_groups"`
-		Sort, Search                                                string
-		Queues                                                      []listed
+		Registered, Matching, Page, Pages int
+		Sort, Search                      string
+		Queues                            []listed
 	}
 	named  struct{ ID, Name string }
 	listed struct {
 		named
-		Error                          string
-		Queued, Blocked, OnHold        int
-		Unworked, Paused, Outage       bool
-		LongestRunning, UnfinishedWork time.Duration
-		PausedGroups                   int   `json:"paused_groups"`
-		Minute                         rates `json:"last_minute"`
-		Pools                          []pool
-	}
-	rates struct {
-		Adds    float64 `json:"adds_per_second"`
-		Dones   float64 `json:"dones_per_second"`
-		Errors  float64 `json:"errors_per_second"`
-		Retries float64 `json:"retries_per_second"`
+		Error string
+		Stats struct {
+			Queued, Blocked, OnHold        int
+			Paused                         bool
+			LongestRunning, UnfinishedWork time.Duration
+		}
+		Pools []pool
 	}
 	pool struct {
 		Name                                           string
@@ -226,32 +223,10 @@ type (
 		Durations                                      workqueue.Histogram
 	}
 	detail struct {
-		Registered                        int
-		Error                             string
-		Queue                             listed
-		Running, Queued, Waiting, Failing []key
-		OnHold                            []key `json:"on_hold"`
-		GivenUp                           []key `json:"given_up"`
-		Matching                          struct{ Failing int }
-		Groups                            []struct {
-			Group     string
-			ID        string
-			Paused    bool
-			Listed    int
-			Keys      int
-			PausedFor *float64 `json:"paused_for_seconds"`
-		}
-		Errors  []errorGroup
-		Found   *found
-		History samples
-		Recent  struct {
-			Covers float64 `json:"covers_seconds"`
-			Work   struct {
-				Count int
-				Mean  float64 `json:"mean_seconds"`
-				Most  float64 `json:"p99_at_most_seconds"`
-			}
-		}
+		Queue                            listed
+		Running, OnHold, Queued, Waiting []key
+		Failing, GivenUp                 []key
+		Errors                           []errorGroup
 	}
 	errorGroup struct {
 		Error    string
@@ -266,55 +241,79 @@ type (
 		Error              string
 	}
 	found struct {
+		Queue                   listed
 		Exact, More, Incomplete bool
 		Keys                    []key
-		Unanswered              []named
 	}
+	// story is found for one key.
 	story struct {
-		Queue      named
-		Error      string
-		Incomplete bool
-		Key        key
+		found
+		Error string
+		Key   key
 	}
+	// key has what its queue and its pools say, in one place.
 	key struct {
-		Hold *struct {
-			Reason  string
-			For     float64 `json:"for_seconds"`
-			UntilIn float64 `json:"until_in_seconds"`
-		}
-		Key, ID, State, Error, Stack, Group string
-		Bytes, Attempt, Requeues, Priority  int
-		MaxAttempts                         int `json:"max_attempts"`
-		AtOnce                              int `json:"at_once"`
-		Stuck, Again, Blocked               bool
-		Since, Due                          time.Time
-		Canceled                            bool
-		FailsFor                            *float64  `json:"fails_for_seconds"`
-		FailedAt                            time.Time `json:"failed_at"`
-		DueIn                               *float64  `json:"due_in_seconds"`
-		Causes                              workqueue.Causes
-		Queue                               named
+		Key, ID, State, Error, Stack, Group             string
+		Bytes, Attempt, Requeues, Priority, MaxAttempts int
+		AtOnce                                          int
+		Stuck, Again, Blocked, Canceled                 bool
+		Since, Due, FailsSince, FailedAt                time.Time
+		Causes                                          workqueue.Causes
+		Hold                                            *worker.OnHoldKey[string]
 	}
 )
 
-// samples are what charts show.
-type samples []sample
-
-type sample struct {
-	rates
-	Queued, Latency, Work float64
-}
-
-func (s samples) column(of func(sample) float64) (all []float64) {
-	for _, p := range s {
-		all = append(all, of(p))
+func (d *detail) UnmarshalJSON(text []byte) error {
+	var answer struct {
+		Queue  listed
+		Keys   map[string][]key
+		Errors []errorGroup
 	}
-	return all
+	err := json.Unmarshal(text, &answer)
+	of := answer.Keys
+	*d = detail{Queue: answer.Queue, Errors: answer.Errors, Running: of["processing"], OnHold: of["on_hold"],
+		Queued: of["queued"], Waiting: of["waiting"], Failing: of["failing"], GivenUp: of["given_up"]}
+	return err
 }
 
-func (s samples) queued() []float64 { return s.column(func(p sample) float64 { return p.Queued }) }
-func (s samples) adds() []float64   { return s.column(func(p sample) float64 { return p.Adds }) }
-func (s samples) dones() []float64  { return s.column(func(p sample) float64 { return p.Dones }) }
+func (s *story) UnmarshalJSON(text []byte) error {
+	err := json.Unmarshal(text, &s.found)
+	if s.Error = s.Queue.Error; len(s.Keys) > 0 {
+		s.Key = s.Keys[0]
+	}
+	return err
+}
+
+func (k *key) UnmarshalJSON(text []byte) error {
+	var answer struct {
+		Key, ID, State string
+		Bytes          int
+		InQueue        workqueue.KeySnapshot[string] `json:"in_queue"`
+		InPools        worker.KeySnapshot[string]    `json:"in_pools"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return err
+	}
+	q, p := answer.InQueue, answer.InPools
+	*k = key{
+		Key: answer.Key, ID: answer.ID, State: answer.State, Bytes: answer.Bytes, Group: q.Group,
+		Requeues: q.Requeues, Priority: q.Priority, Again: q.Again, Blocked: q.Blocked, Since: q.Since, Due: q.Due,
+		Hold: p.OnHold, MaxAttempts: p.MaxAttempts, AtOnce: p.AtOnce, Causes: p.Causes,
+		Attempt: q.Failures.Count, Error: q.Failures.Err, FailsSince: q.Failures.Since,
+	}
+	if q.Causes != nil {
+		k.Causes = *q.Causes
+	}
+	for _, f := range []*worker.FailedKey[string]{p.Failing, p.GivenUp} {
+		if f != nil && k.Attempt == 0 && k.Error == "" {
+			k.Attempt, k.Error, k.FailsSince, k.FailedAt = f.Attempt, f.Err, f.Since, f.Time
+		}
+	}
+	if c := p.Running; c != nil {
+		k.Attempt, k.Stuck, k.Canceled, k.Stack = c.Attempt, c.Stuck, c.Canceled, c.Stack
+	}
+	return nil
+}
 
 func (l list) ids() string {
 	var ids []string
@@ -335,7 +334,7 @@ func wantIDs(t *testing.T, h http.Handler, query, want string) {
 // find returns what a search for a key in one queue has found.
 func find(t *testing.T, h http.Handler, queue, key string) found {
 	t.Helper()
-	return *getJSON[detail](t, h, "?queue="+queue+"&key="+queryEscape(key)).Found
+	return getJSON[found](t, h, "?queue="+queue+"&key="+queryEscape(key))
 }
 
 var keyLink = regexp.MustCompile(`href="(\?id=[^"]*)"`)
@@ -372,6 +371,9 @@ func squeezed(html string) string {
 func inspect(h interface {
 	InspectQueue(name string, q workqueue.Inspector)
 }, name string, q workqueue.Inspector) {
+	if q.Queue == nil {
+		q.Queue = queueNamed(name)
+	}
 	if q.Snapshot == nil {
 		q.Snapshot = func(int) workqueue.Snapshot[any] { return workqueue.Snapshot[any]{} }
 	}
@@ -395,3 +397,12 @@ func inspect(h interface {
 
 // silent is the logger of pools whose failures are meant.
 var silent = slog.New(slog.DiscardHandler)
+
+// rates are a queue's numbers per second.
+type rates struct{ Adds, Dones, Errors float64 }
+
+// perSecond returns a queue's rates of the last minute.
+func perSecond(h *debug.Handler, id string) rates {
+	adds, dones, errors := h.Minute(id)
+	return rates{adds, dones, errors}
+}

@@ -12,8 +12,7 @@ type section struct {
 	Kind, State, Title, Hint, Empty string
 
 	Keys []keyRow
-	// Total is the number of keys in that state, and HrefAll the address of all, or
-	// empty if they are all there.
+	// Total is the number of keys in that state, and HrefAll the address of all, or empty if they are all there.
 	Total   int
 	HrefAll string
 	// Prioritized reports that some of them have a priority other than 0, and Attempts that it is known how
@@ -25,8 +24,7 @@ type section struct {
 	Actions, ForAll actionSet
 	Set, Errors     string
 
-	of      func(*detailReport) *[]keyReport
-	total   func(queueReport) int
+	total   func(*reading) int
 	actions []string
 }
 
@@ -35,43 +33,37 @@ var sections = []section{
 	{
 		Kind: "running", State: stateProcessing, Title: "Running",
 		Hint: "held by workers, longest first", Empty: "No worker holds a key.",
-		of:      func(d *detailReport) *[]keyReport { return &d.Running },
-		total:   func(q queueReport) int { return max(q.InWork, q.Workers.Busy) },
+		total:   func(r *reading) int { return max(r.InWork(), r.Workers.Busy) },
 		actions: []string{"cancel"},
 	},
 	{
 		Kind: "on_hold", State: stateOnHold, Title: "On hold",
 		Hint:    "wait to be released, or for their limit; the longest first",
-		of:      func(d *detailReport) *[]keyReport { return &d.OnHold },
-		total:   func(q queueReport) int { return q.OnHold },
+		total:   func(r *reading) int { return r.Stats.OnHold },
 		actions: []string{"release"},
 	},
 	{
 		Kind: "queued", State: stateQueued, Title: "Head of the line",
 		Hint: "wait for a worker, next first", Empty: "No key waits for a worker.",
-		of:      func(d *detailReport) *[]keyReport { return &d.Queued },
-		total:   func(q queueReport) int { return q.Queued },
+		total:   func(r *reading) int { return r.Stats.Queued },
 		actions: []string{"remove"},
 	},
 	{
 		Kind: "waiting", State: stateWaiting, Title: "Waiting",
 		Hint: "wait for their time, next due first", Empty: "No key waits for its time.",
-		of:      func(d *detailReport) *[]keyReport { return &d.Waiting },
-		total:   func(q queueReport) int { return q.Waiting },
+		total:   func(r *reading) int { return r.Stats.Waiting },
 		actions: []string{"retry", "remove"},
 	},
 	{
 		Kind: "failing", State: stateFailing, Title: "Failing",
 		Hint: "the most failures first", Empty: "No key is failing.",
-		of:      func(d *detailReport) *[]keyReport { return &d.Failing },
-		total:   func(q queueReport) int { return q.Failing },
+		total:   (*reading).Failing,
 		actions: []string{"retry", "remove"},
 	},
 	{
 		Kind: "given-up", State: stateGivenUp, Title: "Given up",
 		Hint: "are not retried by themselves, the latest first", Empty: "No key is given up.",
-		of:      func(d *detailReport) *[]keyReport { return &d.GivenUp },
-		total:   func(q queueReport) int { return q.GivenUp },
+		total:   (*reading).GivenUp,
 		actions: []string{"retry", "forget"},
 	},
 }
@@ -81,28 +73,29 @@ func sectionOf(state string) int {
 	return slices.IndexFunc(sections, func(s section) bool { return s.State == state })
 }
 
-// newSection returns s with the first keys of q.
-func newSection(s section, q queueReport, keys []keyReport, can actionSet) section {
-	s.QueueID, s.Actions = q.ID, can.only(s.actions...)
-	s.Keys = rowsOf(q.ID, keys, s.Actions)
-	s.Prioritized = slices.ContainsFunc(keys, func(k keyReport) bool { return k.Priority != 0 })
-	s.Total = max(s.total(q), len(keys))
-	if s.Total > len(keys) {
-		s.HrefAll = href("queue", q.ID, "state", s.State)
+// newSection returns s with the first keys of r.
+func newSection(s section, r *reading, rows []keyRow, can actionSet) section {
+	s.QueueID, s.Keys, s.Actions = r.ID(), rows, can.only(s.actions...)
+	for i := range rows {
+		rows[i].Actions = s.Actions
+	}
+	s.Prioritized = slices.ContainsFunc(rows, func(k keyRow) bool { return k.InQueue.Priority != 0 })
+	if s.Total = max(s.total(r), len(rows)); s.Total > len(rows) {
+		s.HrefAll = href("queue", s.QueueID, "state", s.State)
 	}
 	if isSet(s.State) {
 		s.Set = s.State
 	}
-	if s.Set != "" && len(keys) > 0 {
+	if s.Set != "" && len(rows) > 0 {
 		s.ForAll = can.only("retry", "forget")
 	}
 	switch {
-	case s.Kind == "running" && len(q.Pools) > 0:
+	case s.State == stateProcessing && len(r.Pools) > 0:
 		s.Attempts = true
-	case s.Kind == "running" && !q.Timed:
+	case s.State == stateProcessing && !r.IsTimed():
 		s.Hint = "held by workers, in no order"
 	}
-	if q.Missing {
+	if r.missing != nil {
 		s.Empty = "Not known."
 	}
 	return s

@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"context"
 	"iter"
 	"slices"
 	"time"
@@ -10,21 +9,37 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// maxGivenUp is how many given-up keys a queue is asked for.
-const maxGivenUp = 10_000
+const (
+	// maxGivenUp is how many given-up keys a queue is asked for, and maxInPools how many failing ones a pool lists.
+	maxGivenUp = 10_000
+	maxInPools = 10_000
+)
+
+// walk goes over keys of a reading.
+type walk struct {
+	*reading
+	// atHand: it asks no server for more keys than the reading has.
+	atHand bool
+	// looked counts the keys that it has gone over, and more reports that it could not list all.
+	looked int
+	more   bool
+}
+
+// isPartial reports that not all keys that were asked for are known.
+func (w *walk) isPartial() bool { return w.more || w.missing != nil }
 
 // keysIn yields the keys in a state, or all that fail or were given up for allSets, each once. For "" it
 // yields all keys, the pools' first and some of them several times. The keys that the reading has come first,
 // in the order of its lists. Only a caller that wants more goes over all keys of the queue. If some cannot be
-// listed, or ctx ends before, r.isPartial reports it.
-func (r *reading) keysIn(ctx context.Context, state string) iter.Seq[knownKey] {
+// listed, or the time is over before, w.isPartial reports it.
+func (w *walk) keysIn(state string) iter.Seq[knownKey] {
 	return func(yield func(knownKey) bool) {
-		for k := range r.list(state) {
-			if ctx.Err() != nil {
-				r.more = true
+		for k := range w.list(state) {
+			if w.ctx.Err() != nil {
+				w.more = true
 				return
 			}
-			if !yield(k) {
+			if w.looked++; !yield(k) {
 				return
 			}
 		}
@@ -32,33 +47,34 @@ func (r *reading) keysIn(ctx context.Context, state string) iter.Seq[knownKey] {
 }
 
 // keysWith yields those of keysIn whose errors contain text.
-func (r *reading) keysWith(ctx context.Context, state, text string) iter.Seq[knownKey] {
-	return filtered(r.keysIn(ctx, state), func(k knownKey) bool { return k.hasError(text) })
+func (w *walk) keysWith(state, text string) iter.Seq[knownKey] {
+	return filtered(w.keysIn(state), func(k knownKey) bool { return k.hasError(text) })
 }
 
-func (r *reading) list(state string) iter.Seq[knownKey] {
+func (w *walk) list(state string) iter.Seq[knownKey] {
 	switch state {
 	case stateQueued:
-		return r.inQueue(state, r.snapshot.Queued)
+		return w.inQueue(state, w.snapshot.Queued)
 	case stateWaiting:
-		return r.inQueue(state, r.snapshot.Waiting)
+		return w.inQueue(state, w.snapshot.Waiting)
 	case stateProcessing:
-		running, others := r.keysInPools(worker.KeyRunning), r.inQueue(state, r.snapshot.Processing)
-		if r.hasPools() && r.workers.Busy >= r.inWork() {
+		running := w.keysInPools(worker.KeyRunning)
+		if len(w.Pools) > 0 && w.Workers.Busy >= w.InWork() {
 			return once(nil, running)
 		}
-		return once(r.onHold(), running, others) // The queue counts both as being processed.
+		// The queue counts keys on hold as being processed.
+		return once(w.onHold(), running, w.inQueue(state, w.snapshot.Processing))
 	case stateOnHold:
-		return slices.Values(r.onHold())
+		return slices.Values(w.onHold())
 	case stateFailing:
-		return once(nil, r.failingKeys)
+		return once(nil, w.failingKeys)
 	case stateGivenUp:
-		return once(nil, r.keptKeys, r.givenUpInPools)
+		return once(nil, w.keptKeys, w.givenUpInPools)
 	case allSets:
-		return once(nil, r.keptKeys, r.failingKeys, r.givenUpInPools)
+		return once(nil, w.keptKeys, w.failingKeys, w.givenUpInPools)
 	}
-	running, onHold := r.keysInPools(worker.KeyRunning), slices.Values(r.onHold())
-	return concat(running, onHold, r.inQueue("", nil), r.list(allSets))
+	running, onHold := w.keysInPools(worker.KeyRunning), slices.Values(w.onHold())
+	return concat(running, onHold, w.allInQueue, w.keptKeys, w.failingAtHand, w.givenUpInPools)
 }
 
 func concat(lists ...iter.Seq[knownKey]) iter.Seq[knownKey] {
@@ -108,56 +124,50 @@ func firstOf(keys iter.Seq[knownKey], limit int) (first []knownKey) {
 	return first
 }
 
-// inQueue yields the first keys of a state and then, if the queue may have more of them, the others. For ""
-// it yields all keys of the queue.
-func (r *reading) inQueue(state string, first []workqueue.KeySnapshot[any]) iter.Seq[knownKey] {
+// inQueue yields the first keys of a state and then, if the queue may have more of them, the others.
+func (w *walk) inQueue(state string, first []workqueue.KeySnapshot[any]) iter.Seq[knownKey] {
 	listed := slices.Values(mapped(first, fromQueue))
-	if state != "" && len(first) < r.limit {
+	if w.atHand || len(first) < w.limit {
 		return listed
 	}
-	seen := make(map[any]bool, len(first))
-	for _, k := range first {
-		seen[k.Key] = true
-	}
-	return concat(listed, filtered(r.allInQueue, func(k knownKey) bool {
-		return state == "" || string(k.inQueue.State) == state && !seen[k.key()]
-	}))
+	isOf := func(k knownKey) bool { return string(k.inQueue.State) == state }
+	return once(nil, listed, filtered(w.allInQueue, isOf))
 }
 
 // allInQueue yields all keys of the queue. It ends early if the queue's server stops answering.
-func (r *reading) allInQueue(yield func(knownKey) bool) {
-	if !r.entry.hasQueue() || r.missing != nil {
+func (w *walk) allInQueue(yield func(knownKey) bool) {
+	if !w.HasQueue() || w.missing != nil {
 		return
 	}
 	n, step := 0, time.Now()
-	for k := range r.entry.queue.SnapshotKeys() {
-		if r.looked++; !yield(fromQueue(k)) {
+	for k := range w.entry.queue.SnapshotKeys() {
+		if !yield(fromQueue(k)) {
 			return
 		}
 		if n++; n%256 == 0 {
-			if r.noteMissing(step) != nil {
+			if w.noteMissing(step) != nil {
 				return
 			}
 			step = time.Now()
 		}
 	}
-	r.noteMissing(step)
+	w.noteMissing(step)
 }
 
 // keysInPools yields the keys that the pools have in that state, with what the queue's snapshot says of them.
-func (r *reading) keysInPools(state worker.KeyState) iter.Seq[knownKey] {
+func (w *walk) keysInPools(state worker.KeyState) iter.Seq[knownKey] {
 	return func(yield func(knownKey) bool) {
 		snapshots := make(map[any]workqueue.KeySnapshot[any])
-		for _, k := range r.snapshot.Processing {
+		for _, k := range w.snapshot.Processing {
 			snapshots[k.Key] = k
 		}
-		for _, p := range r.pools {
+		for _, p := range w.Pools {
 			for inPool := range p.pool.Keys(state) {
 				k := fromPool(inPool)
 				if s, isThere := snapshots[inPool.Key]; isThere {
 					k.inQueue, k.hasAsked = s, true
 				}
-				if r.looked++; !yield(k) {
+				if !yield(k) {
 					return
 				}
 			}
@@ -166,55 +176,50 @@ func (r *reading) keysInPools(state worker.KeyState) iter.Seq[knownKey] {
 }
 
 // onHold returns the keys on hold, the one whose hold began first at the front.
-func (r *reading) onHold() []knownKey {
-	if r.workers.OnHold == 0 {
+func (w *walk) onHold() []knownKey {
+	if w.Workers.OnHold == 0 {
 		return nil
 	}
-	keys := slices.Collect(r.keysInPools(worker.KeyOnHold))
-	r.more = r.more || r.workers.OnHold > len(keys)
+	keys := slices.Collect(w.keysInPools(worker.KeyOnHold))
+	w.more = w.more || w.Workers.OnHold > len(keys)
 	slices.SortStableFunc(keys, func(a, b knownKey) int {
 		return a.inPools.OnHold.Since.Compare(b.inPools.OnHold.Since)
 	})
 	return keys
 }
 
-// failingKeys yields the keys that fail. Those in the queue's snapshot come first, the most failures at the
-// front. If there may be others, these follow in no order.
-func (r *reading) failingKeys(yield func(knownKey) bool) {
-	hasAll := r.entry.hasQueue() && len(r.snapshot.Failing) < r.limit
-	lists := []iter.Seq[knownKey]{slices.Values(mapped(r.snapshot.Failing, fromQueue))}
-	for _, p := range r.pools {
-		isOwn := hashable(p.pool.Queue) != nil && hashable(p.pool.Queue) == hashable(r.entry.queue.Queue)
-		if isOwn && (hasAll || !r.atHand) || r.atHand && r.stats.Shared != nil {
-			continue // The queue itself has them, or the pool would ask its server.
-		}
-		lists = append(lists, func(yield func(knownKey) bool) {
-			n := 0
-			for k := range p.pool.Keys(worker.KeyFailing) {
-				if n++; !yield(fromPool(k)) {
-					return
-				}
-			}
-			r.more = r.more || !isOwn && n < p.stats.Failing
-		})
-	}
-	if r.entry.hasQueue() && !hasAll && !r.atHand {
+// failingKeys yields the keys that fail: those at hand and then, if there may be others, those that the queue
+// has, in no order.
+func (w *walk) failingKeys(yield func(knownKey) bool) {
+	others := func(func(knownKey) bool) {}
+	if w.HasQueue() && len(w.snapshot.Failing) >= w.limit && !w.atHand {
 		hasFailed := func(k knownKey) bool { return k.inQueue.Requeues > 0 }
-		lists = append(lists, filtered(r.allInQueue, hasFailed))
+		others = filtered(w.allInQueue, hasFailed)
 		// A full list may lack keys that are not in the queue.
-		r.more = r.more || !r.hasPools() && len(r.snapshot.Failing) >= searchLimit
+		w.more = w.more || len(w.Pools) == 0 && len(w.snapshot.Failing) >= searchLimit
 	}
-	concat(lists...)(yield)
+	concat(w.failingAtHand, others)(yield)
+}
+
+// failingAtHand yields the failing keys in the queue's snapshot, the most failures at the front. If these are
+// not all, those that a pool lists follow, unless it would ask a server for them.
+func (w *walk) failingAtHand(yield func(knownKey) bool) {
+	inPools := func(func(knownKey) bool) {}
+	if !w.HasQueue() || w.atHand && len(w.snapshot.Failing) >= w.limit && w.Stats.Shared == nil {
+		inPools = w.keysInPools(worker.KeyFailing)
+		w.more = w.more || !w.HasQueue() && w.Workers.Failing > maxInPools
+	}
+	concat(slices.Values(mapped(w.snapshot.Failing, fromQueue)), inPools)(yield)
 }
 
 // keptKeys yields the keys that the queue itself keeps as given up.
-func (r *reading) keptKeys(yield func(knownKey) bool) {
-	hasAll := r.limit > 0 && len(r.kept) < searchLimit
-	if q := r.entry.queue; q.GivenUp != nil && !hasAll && !r.atHand {
-		r.askServer(func() { r.kept = q.GivenUp(maxGivenUp + 1) })
+func (w *walk) keptKeys(yield func(knownKey) bool) {
+	hasAll := w.limit > 0 && len(w.kept) < searchLimit
+	if q := w.entry.queue; q.GivenUp != nil && !hasAll && !w.atHand {
+		w.askServer(func() { w.kept = q.GivenUp(maxGivenUp + 1) })
 	}
-	r.more = r.more || len(r.kept) > maxGivenUp
-	for _, k := range r.kept[:min(len(r.kept), maxGivenUp)] {
+	w.more = w.more || len(w.kept) > maxGivenUp
+	for _, k := range w.kept[:min(len(w.kept), maxGivenUp)] {
 		if !yield(fromKept(k)) {
 			return
 		}
@@ -222,7 +227,7 @@ func (r *reading) keptKeys(yield func(knownKey) bool) {
 }
 
 // givenUpInPools yields the keys that the pools list as given up.
-func (r *reading) givenUpInPools(yield func(knownKey) bool) {
+func (w *walk) givenUpInPools(yield func(knownKey) bool) {
 	isOut := func(k knownKey) bool { return k.inPools.GivenUp != nil } // Otherwise it fails again.
-	filtered(r.keysInPools(worker.KeyGivenUp), isOut)(yield)
+	filtered(w.keysInPools(worker.KeyGivenUp), isOut)(yield)
 }

@@ -3,34 +3,49 @@ package debug
 import (
 	"context"
 	"net/url"
+
+	"github.com/keyedqueue/workqueue/worker"
 )
 
-// keyPage shows one key.
+// keyPage shows the keys of a queue that were searched for.
 type keyPage struct {
 	page
-	storyReport
-	Row keyRow
+	Queue  *reading
+	Search string
+	// Exact reports that the keys are called so. Otherwise they contain it.
+	Exact bool
+	// Story is the only key, or nil, and Keys are all that were found.
+	Story *keyRow
+	Keys  []keyRow
+	// More reports that there are more keys than those, and Incomplete that not all could be looked at.
+	More, Incomplete bool
 }
 
-// keyPage reports the key of e that query asks for.
+// keyPage reports the keys of e that are called as query asks, and otherwise those that contain it. A query
+// with an id is for one key, also if nothing is known of it.
 func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyPage {
-	text, id := query.Get("key"), query.Get("id")
-	r := h.read(e, 0)
-	s, found := h.search(ctx, r, text, id)
-	p := &keyPage{Row: keyRow{QueueID: e.id}}
-	p.storyReport = storyReport{Time: r.at.UTC(), Queue: e.named(), Incomplete: found.Incomplete}
-	switch {
-	case s.exact:
-		p.Row = r.row(s.keys[0].knownKey, h.actionsOf(r))
-	case r.missing != nil:
-		p.Row.keyReport = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateUnknown, ID: id}
-	default:
-		p.Row.keyReport = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateAbsent, ID: id}
+	text, id, limit := query.Get("key"), query.Get("id"), 0
+	if id == "" {
+		limit = someKeys // It may be a failing key that is not in the queue.
 	}
-	if p.Key = p.Row.keyReport; r.missing != nil {
-		p.Error = r.missing.Error()
+	r := h.read(ctx, e, limit)
+	can := h.actionsOf(r)
+	s, w := h.search(r, text, id)
+	p := &keyPage{Queue: r, Search: cut(text, maxKey), Exact: s.exact, More: s.more, Incomplete: w.isPartial()}
+	for _, k := range s.keys {
+		p.Keys = append(p.Keys, r.row(k, can))
 	}
-	refreshes := p.Key.State != stateAbsent && r.looked <= fewKeys
-	p.page = newPage(&p.storyReport, refreshes, "queue", e.id, "key", p.Key.Key, "id", p.Key.ID)
+	if id != "" && len(p.Keys) == 0 {
+		absent := r.row(fromPool(worker.KeySnapshot[any]{Key: text}), nil)
+		absent.ID = id
+		p.Exact, p.Keys = true, []keyRow{absent}
+	}
+	if p.Exact && len(p.Keys) == 1 {
+		p.Story = &p.Keys[0]
+	}
+	p.page = newPage(w.looked, object{
+		"time": r.At.UTC(), "queue": r.json(), "exact": p.Exact, "keys": keysJSON(p.Keys), "more": p.More,
+		"incomplete": p.Incomplete,
+	}, "queue", r.ID(), "key", text, "id", id)
 	return p
 }

@@ -2,70 +2,63 @@ package debug
 
 import (
 	"cmp"
-	"context"
 	"net/url"
 	"slices"
-	"time"
 )
 
-const (
-	// maxListed bounds the memory of a page of all keys of one state.
-	maxListed = 100_000
-	// listTime is how long it may take to list them.
-	listTime = 5 * time.Second
-)
+// maxListed bounds the memory of a page of all keys of one state.
+const maxListed = 100_000
 
 // keysPage lists all keys of one state.
 type keysPage struct {
 	page
-	stateReport
+	Queue   *reading
 	Section section
 	Pager   pager
+	// More reports that there may be more keys. Error says why not all are known.
+	More  bool
+	Error string
 }
 
-// keysPage lists the keys of e that have the state and, if they fail or were given up, the errors that query
+// keysPage lists the keys of r that have the state and, if they fail or were given up, the errors that query
 // asks for.
-func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *keysPage {
+func (h *Handler) keysPage(r *reading, query url.Values) *keysPage {
 	state, text := query.Get("state"), ""
 	if isSet(state) {
 		text = cut(query.Get("error"), maxError)
 	}
-	r := h.read(e, searchLimit)
-	p := &keysPage{stateReport: stateReport{Time: r.at.UTC(), Queue: e.named(), State: state}}
-	ctx, done, noTurn := searchTurn(ctx, h.searching, listTime)
+	w, p, keys, total := &walk{reading: r}, &keysPage{Queue: r}, []knownKey(nil), 0
+	done, err := searchTurn(r.ctx, h.searching)
 	defer done()
-	var keys []knownKey
-	if noTurn == nil {
-		for k := range r.keysWith(ctx, state, text) {
-			if p.Total++; p.Total <= maxListed {
+	if err == nil {
+		for k := range w.keysWith(state, text) {
+			if total++; total <= maxListed {
 				keys = append(keys, k)
 			}
 		}
 	}
-	p.More = r.isPartial() || ctx.Err() != nil || p.Total > len(keys)
+	if p.Error = r.Missing(); p.Error == "" && err != nil {
+		p.Error = err.Error()
+	}
+	p.More = err != nil || w.isPartial() || total > len(keys)
 	sortKeys(keys, state)
 	p.Pager = newPager(query, len(keys), maxKeys, func(page int) string {
-		return href("page", page, "queue", e.id, "state", state, "error", text)
+		return href("page", page, "queue", r.ID(), "state", state, "error", text)
 	})
-	p.stateReport.Page, p.Pages = p.Pager.Page, p.Pager.Pages
 	keys = keys[(p.Pager.Page-1)*maxKeys:]
-	p.Keys = r.reports(keys[:min(maxKeys, len(keys))], state)
-	p.page = newPage(&p.stateReport, noTurn == nil && r.looked <= fewKeys,
-		"queue", e.id, "state", state, "error", text, "page", p.Pager.Page)
-	switch {
-	case r.missing != nil:
-		p.Error = r.missing.Error()
-	case noTurn != nil:
-		p.Error = noTurn.Error()
-	}
-	p.Section = newSection(sections[sectionOf(state)], r.queueReport(), p.Keys, h.actionsOf(r))
-	p.Section.inFull(p.Total, text, p.More)
+	rows := r.rows(keys[:min(maxKeys, len(keys))], state)
+	p.Section = newSection(sections[sectionOf(state)], r, rows, h.actionsOf(r))
+	p.Section.inFull(total, text, p.More)
 	switch p.Section.HrefAll = ""; state { // This is the list of all.
 	case stateQueued:
 		p.Section.Title, p.Section.Hint = "Queued", "the oldest first, regardless of priorities"
 	case stateFailing:
 		p.Section.Hint += ", then those whose errors are not known"
 	}
+	p.page = newPage(w.looked, object{
+		"time": r.At.UTC(), "queue": r.json(), "state": state, "keys": keysJSON(rows), "total": total,
+		"more": p.More, "page": p.Pager.Page, "pages": p.Pager.Pages, "error": p.Error,
+	}, "queue", r.ID(), "state", state, "error", text, "page", p.Pager.Page)
 	return p
 }
 

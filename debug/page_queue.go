@@ -1,130 +1,119 @@
 package debug
 
 import (
-	"context"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/keyedqueue/workqueue/operate"
 )
 
 // queuePage shows a queue.
 type queuePage struct {
 	page
-	detailReport
+	Queue   *reading
 	Charts  []chart
+	Times   timesTable
 	Busiest []busyRow
-	// Uncounted is how many keys fail or were given up whose errors are not known.
-	Uncounted int
-	Actions   actionSet
-	// Story is the only key that was found by its whole text, or nil, and FoundKeys are all that were found.
-	Story     *keyRow
-	FoundKeys []keyRow
+	// Errors is the text that the errors of listed keys must contain. Partial then reports that not all keys
+	// could be looked at.
+	Errors  string
+	Partial bool
+	// ErrorGroups are the errors that most of the failing and given-up keys have or, with Errors, most of those
+	// that match. Uncounted is how many such keys there are whose errors are not known.
+	ErrorGroups []errorGroup
+	Uncounted   int
+	// PausedGroups are the first maxKeys of them.
+	PausedGroups []pausedGroup
+	// Sections are the lists of the first keys of each state, by their kinds.
+	Sections map[string]section
+	Actions  actionSet
 }
 
-// queuePage reports the queue e as query asks for it.
-func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *queuePage {
-	limit := someKeys
-	if n, err := strconv.Atoi(query.Get("keys")); err == nil {
-		limit = min(max(n, 1), maxKeys)
-	}
-	r := h.read(e, limit)
-	history := r.timeline(h.every)
+// pausedGroup is a group that is paused, until a time or, if that is zero, without an end.
+type pausedGroup struct {
+	Name  string
+	Keys  int
+	Until time.Time
+}
+
+// queuePage reports the queue of r as query asks for it.
+func (h *Handler) queuePage(r *reading, query url.Values) *queuePage {
+	history := &r.entry.history
 	p := &queuePage{
-		Charts: r.charts(history), Busiest: r.busiestRows(),
-		Actions: h.actionsOf(r),
-		detailReport: detailReport{
-			Time: r.at.UTC(), SampleEvery: seconds(h.every), Recent: e.history.recent(r.measure()),
-			History: history.points, Errors: cut(query.Get("error"), maxError),
-			Facts: mapped(r.facts, func(f operate.Fact) operate.Fact {
-				return operate.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)}
-			}),
-		},
+		Queue: r, Charts: charts(history.points(h.every), h.every), Times: history.recent(r.times()),
+		Busiest: r.busiestRows(), Errors: cut(query.Get("error"), maxError), Actions: h.actionsOf(r),
+		Sections: make(map[string]section),
 	}
-	p.addKeys(ctx, h, r, limit)
-	refreshes := p.Matching == nil || !p.Matching.More && r.looked <= fewKeys
-	address := []any{"queue", e.id, "error", p.Errors}
-	switch {
-	case query.Has("key"):
-		p.addFound(ctx, h, r, query.Get("key"))
-		refreshes, address = refreshes && r.looked <= fewKeys, append(address, "key", query.Get("key"))
-	case limit != someKeys:
-		address = append(address, "keys", limit)
+	for _, name := range r.PausedGroups[:min(len(r.PausedGroups), maxKeys)] {
+		g := r.entry.queue.SnapshotGroup(name)
+		p.PausedGroups = append(p.PausedGroups, pausedGroup{name, g.Keys, g.PausedUntil})
 	}
-	p.page, p.Queue = newPage(&p.detailReport, refreshes, address...), r.queueReport()
+	w := &walk{reading: r, atHand: p.Errors == ""}
+	first, totals := p.errors(h, w)
+	lists := make(map[string][]keyJSON)
+	for _, s := range sections {
+		if p.Errors == "" || !isSet(s.State) {
+			atHand := &walk{reading: r, atHand: true}
+			first[s.State] = firstOf(atHand.keysIn(s.State), someKeys)
+		}
+		rows := r.rows(first[s.State], s.State)
+		lists[s.State] = keysJSON(rows)
+		p.Sections[s.Kind] = p.section(s, rows, totals)
+	}
+	p.page = newPage(w.looked, object{
+		"time": r.At.UTC(), "queue": r.json(), "keys": lists, "errors": p.ErrorGroups, "facts": r.Facts,
+	}, "queue", r.ID(), "error", p.Errors)
 	return p
 }
 
-// addKeys adds the first keys of each state, and the errors and groups of those that are looked at.
-func (p *queuePage) addKeys(ctx context.Context, h *Handler, r *reading, limit int) {
-	r.atHand = true
-	first := make(map[string][]knownKey)
-	for _, s := range sections {
-		if p.Errors == "" || !isSet(s.State) {
-			first[s.State] = firstOf(r.keysIn(ctx, s.State), limit)
+// errors adds the errors of the keys that fail or were given up. If they must contain a text, it returns the
+// first of these keys, and how many there are, by state.
+func (p *queuePage) errors(h *Handler, w *walk) (first map[string][]knownKey, totals map[string]int) {
+	groups := make(errorGroups)
+	first, totals = make(map[string][]knownKey), make(map[string]int)
+	add := func(k knownKey) {
+		groups.add(k)
+		set := k.set()
+		if totals[set]++; totals[set] <= someKeys {
+			first[set] = append(first[set], k)
 		}
 	}
-	groups := make(errorGroups)
-	if p.Errors == "" {
-		counted := 0
-		for k := range r.keysIn(ctx, allSets) {
-			groups.add(k)
-			counted++
-		}
-		p.Uncounted = max(0, r.failing()+r.givenUp()-counted)
+	if p.Errors != "" {
+		_, _, _ = h.count(w, allSets, p.Errors, add) // An error means that w is partial.
+		p.Partial = w.isPartial()
 	} else {
-		r.atHand = false
-		p.Matching, _ = h.count(ctx, r, allSets, p.Errors, func(k knownKey) {
-			groups.add(k)
-			if set := k.set(); len(first[set]) < limit {
-				first[set] = append(first[set], k)
-			}
-		})
+		for k := range w.keysIn(allSets) {
+			add(k)
+		}
+		p.Uncounted = max(0, w.Failing()+w.GivenUp()-totals[stateFailing]-totals[stateGivenUp])
 	}
 	p.ErrorGroups = groups.sorted()
-	if r.entry.queue.PauseGroup != nil {
-		p.Groups = r.groups(first)
-	}
-	for _, s := range sections {
-		*s.of(&p.detailReport) = r.reports(first[s.State], s.State)
-	}
+	return first, totals
 }
 
-// addFound adds the keys that are called text, or contain it.
-func (p *queuePage) addFound(ctx context.Context, h *Handler, r *reading, text string) {
-	r.looked, r.atHand = 0, false
-	s, found := h.search(ctx, r, text, "")
-	p.Found, p.FoundKeys = &found, rowsOf(r.entry.id, found.Keys, nil)
-	if s.exact && len(s.keys) == 1 {
-		row := r.row(s.keys[0].knownKey, p.Actions)
-		row.Linked, p.Story = true, &row
+// section returns s with its first keys.
+func (p *queuePage) section(s section, rows []keyRow, totals map[string]int) section {
+	s = newSection(s, p.Queue, rows, p.Actions)
+	if s.State == stateFailing && len(p.Queue.Pools) == 0 && p.Queue.missing == nil {
+		s.Empty += " (What AddRateLimited alone has counted is shown as requeues.)"
 	}
+	if p.Errors != "" && s.Set != "" {
+		s.inFull(totals[s.State], p.Errors, p.Partial)
+	}
+	return s
 }
 
 // IsAlarming reports that a handler is stuck or takes long: then the running keys come first.
 func (p *queuePage) IsAlarming() bool {
-	return p.Queue.Workers.Stuck > 0 || p.Queue.LongestRunning >= time.Minute
+	return p.Queue.Workers.Stuck > 0 || p.Queue.Stats.LongestRunning >= time.Minute
 }
 
 // HasErrors reports whether there may be errors of failing keys.
 func (p *queuePage) HasErrors() bool {
-	return p.HasGivenUp() || slices.ContainsFunc(p.Failing, func(k keyReport) bool { return k.Error != "" })
+	hasError := func(k keyRow) bool { return k.Error() != "" }
+	return p.HasGivenUp() || slices.ContainsFunc(p.Sections["failing"].Keys, hasError)
 }
 
 // HasGivenUp reports whether there may be keys that were given up.
-func (p *queuePage) HasGivenUp() bool { return len(p.Queue.Pools) > 0 || len(p.GivenUp) > 0 }
-
-// Section returns the list of that kind.
-func (p *queuePage) Section(kind string) section {
-	s := sections[slices.IndexFunc(sections, func(s section) bool { return s.Kind == kind })]
-	s = newSection(s, p.Queue, *s.of(&p.detailReport), p.Actions)
-	if s.Kind == "failing" && len(p.Queue.Pools) == 0 && !p.Queue.Missing {
-		s.Empty += " (What AddRateLimited alone has counted is shown as requeues.)"
-	}
-	if m := p.Matching; m != nil && s.Set != "" {
-		s.inFull(map[string]int{stateFailing: m.Failing, stateGivenUp: m.GivenUp}[s.Set], p.Errors, m.More)
-	}
-	return s
+func (p *queuePage) HasGivenUp() bool {
+	return len(p.Queue.Pools) > 0 || len(p.Sections["given-up"].Keys) > 0
 }

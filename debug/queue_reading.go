@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"time"
@@ -20,74 +21,72 @@ const (
 
 // reading is what an entry's queue and pools report at one moment.
 type reading struct {
+	// ctx ends when the answer must be there, and with its reader.
+	ctx   context.Context
 	entry *entry
-	at    time.Time // right before they were asked
-	stats workqueue.Stats
-	pools []poolReading
-	// workers is the sum of the pools' numbers.
-	workers worker.Stats
+	At    time.Time // right before they were asked
+	Stats workqueue.Stats
+	Pools []poolReading
+	// Workers is the sum of the pools' numbers.
+	Workers worker.Stats
 	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
 	unanswered *worker.UnansweredKey[any]
-	// wedged is why a restart of the program would help, as a pool says, or nil.
-	wedged error
-	// pausedGroups are those of the queue, sorted.
-	pausedGroups []string
-	// minute has the rates of the last minute.
-	minute rates
+	// Wedged is why a restart of the program would help, as a pool says, or nil.
+	Wedged error
+	// PausedGroups are those of the queue, sorted.
+	PausedGroups []string
+	// Minute has the rates of the last minute.
+	Minute rates
 
-	// What follows is set if keys were asked for, up to limit of each state: see keysIn.
+	// What follows is set if keys were asked for, up to limit of each state: see walk.
 
 	limit    int
 	snapshot workqueue.Snapshot[any]
 	kept     []operate.GivenUpKey[any]
-	facts    []operate.Fact
+	Facts    []operate.Fact
 	busiest  []worker.BusyKey[any]
 	// missing is why not all of its keys are known, or nil.
 	missing error
-	// looked counts the keys that keysIn has gone over, and more reports that it could not list all. With
-	// atHand it asks no server for more keys than were read.
-	looked       int
-	more, atHand bool
 }
 
 type poolReading struct {
-	pool  *worker.Inspector
-	stats worker.Stats
+	worker.Stats
+	pool *worker.Inspector
 }
 
 // read asks e's queue and pools for their numbers, which they have at hand, and for up to limit keys of each
 // state. For these a queue may ask its server, which takes patience at most.
-func (h *Handler) read(e *entry, limit int) *reading {
-	r := &reading{entry: e, at: h.clock.Now(), limit: limit}
+func (h *Handler) read(ctx context.Context, e *entry, limit int) *reading {
+	r := &reading{ctx: ctx, entry: e, At: h.clock.Now(), limit: limit}
 	if e.hasQueue() {
 		r.readQueue()
 	}
 	for _, p := range h.poolsOf(e) {
 		if !r.readPool(p) {
-			h.removePool(p)
+			h.removePool(e.of, p)
 		}
 	}
-	isWorking := func(p poolReading) bool { return !p.stats.Paused }
+	isWorking := func(p poolReading) bool { return !p.Paused }
 	if pausable := r.pausablePools(); len(pausable) > 0 && !slices.ContainsFunc(pausable, isWorking) {
-		r.stats.Paused, r.stats.PausedUntil = true, r.workers.PausedUntil
+		r.Stats.Paused, r.Stats.PausedUntil = true, r.Workers.PausedUntil
 	}
-	m := r.measure()
-	e.history.begin(m)
-	r.minute = e.history.rates(m)
+	s := r.sample()
+	e.history.begin(s, r.times())
+	r.Minute = e.history.rates(s)
 	return r
 }
 
 func (r *reading) readQueue() {
 	q := r.entry.queue
-	r.stats = q.Stats()
+	r.Stats = q.Stats()
 	if q.PausedGroups != nil {
-		r.pausedGroups = slices.Sorted(slices.Values(q.PausedGroups()))
+		r.PausedGroups = slices.Sorted(slices.Values(q.PausedGroups()))
 	}
 	if r.limit == 0 {
 		return
 	}
 	if q.Facts != nil {
-		r.facts = q.Facts()
+		r.Facts = q.Facts()
 	}
 	r.askServer(func() { r.snapshot = q.Snapshot(r.limit) })
 	if q.GivenUp != nil {
@@ -101,76 +100,113 @@ func (r *reading) readPool(p *worker.Inspector) bool {
 	if s.Stats.Ended {
 		return false
 	}
-	r.pools = append(r.pools, poolReading{p, s.Stats})
-	if p.Wedged != nil && r.wedged == nil {
-		r.wedged = p.Wedged(wedgedAfter)
+	r.Pools = append(r.Pools, poolReading{s.Stats, p})
+	if p.Wedged != nil && r.Wedged == nil {
+		r.Wedged = p.Wedged(wedgedAfter)
 	}
-	if s.Stats.OldestUnanswered > r.workers.OldestUnanswered {
+	if s.Stats.OldestUnanswered > r.Workers.OldestUnanswered {
 		r.unanswered = s.Unanswered
 	}
 	r.busiest = append(r.busiest, s.Busiest...)
-	if len(r.pools) == 1 {
-		r.workers = s.Stats
+	if len(r.Pools) == 1 {
+		r.Workers = s.Stats
 	} else {
-		r.workers = r.workers.Plus(s.Stats)
+		r.Workers = r.Workers.Plus(s.Stats)
 	}
 	return true
 }
 
 // readAll reads the numbers of all queues. It forgets queues and pools that have ended.
-func (h *Handler) readAll() []*reading {
+func (h *Handler) readAll(ctx context.Context) []*reading {
 	entries := h.entries()
 	live := make([]*reading, 0, len(entries))
 	for _, e := range entries {
-		r := h.read(e, 0)
-		if r.hasEnded() {
+		r := h.read(ctx, e, 0)
+		if hasEnded(r.Stats) {
 			h.remove(e)
-		} else if e.hasQueue() || len(r.pools) > 0 {
+		} else if e.hasQueue() || len(r.Pools) > 0 {
 			live = append(live, r)
 		}
 	}
 	return live
 }
 
-// hasEnded reports whether the queue was shut down and has no key left.
-func (r *reading) hasEnded() bool {
-	s := r.stats
+// hasEnded reports whether a queue was shut down and has no key left.
+func hasEnded(s workqueue.Stats) bool {
 	return s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0
 }
 
-// inWork returns how many keys workers have, without those on hold.
-func (r *reading) inWork() int { return max(0, r.stats.Processing-r.stats.OnHold) }
+func (r *reading) ID() string     { return r.entry.id }
+func (r *reading) Name() string   { return r.entry.name }
+func (r *reading) HasQueue() bool { return r.entry.hasQueue() }
 
-// isUnworked reports that keys are queued in a queue that nobody has taken a key from and no pool works, as
+// IsTimed reports that the queue reads the clock.
+func (r *reading) IsTimed() bool { return r.Stats.Latency != nil }
+
+// InWork returns how many keys workers have, without those on hold.
+func (r *reading) InWork() int { return max(0, r.Stats.Processing-r.Stats.OnHold) }
+
+// IsUnworked reports that keys are queued in a queue that nobody has taken a key from and no pool works, as
 // on a replica that waits to be the leader. Such a queue is not late. Without times that is not known.
-func (r *reading) isUnworked() bool {
-	s := r.stats
+func (r *reading) IsUnworked() bool {
+	s := r.Stats
 	return s.Queued > 0 && s.Processing == 0 && s.Latency != nil && s.Latency.Count() == 0 &&
-		r.workers.Wanted == 0 && !s.Paused
+		r.Workers.Wanted == 0 && !s.Paused
 }
 
-// failing returns how many keys fail.
-func (r *reading) failing() int { return max(r.stats.Failing, r.workers.Failing) }
+// Failing returns how many keys fail.
+func (r *reading) Failing() int { return max(r.Stats.Failing, r.Workers.Failing) }
 
-// givenUp returns how many keys are given up: those that the pools know, or of a queue on a server those of
+// GivenUp returns how many keys are given up: those that the pools know, or of a queue on a server those of
 // all processes.
-func (r *reading) givenUp() int {
-	if s := leasing.StatsOf(r.stats); s != nil {
-		return max(s.GivenUp, r.workers.GivenUpKeys)
+func (r *reading) GivenUp() int {
+	if s := leasing.StatsOf(r.Stats); s != nil {
+		return max(s.GivenUp, r.Workers.GivenUpKeys)
 	}
-	return r.workers.GivenUpKeys
+	return r.Workers.GivenUpKeys
 }
 
-// These are why keys of a queue are not known.
-var (
-	errSlow = refuse(http.StatusServiceUnavailable,
-		"The queue takes more than a second to answer. Some of its keys are not known.")
-	errOutage = refuse(http.StatusServiceUnavailable,
-		"The queue does not reach its server. Its numbers are those of its last answer, its keys are not known.")
-)
+// Pause says for how long the queue is still paused and, of a queue on a server, who has paused it.
+func (r *reading) Pause() string {
+	text := "paused"
+	if until := r.Stats.PausedUntil; !until.IsZero() {
+		text += " for " + human(until.Sub(r.At)) + " more"
+	}
+	if s := leasing.StatsOf(r.Stats); s != nil && s.PausedBy != "" {
+		text += ", by " + short(s.PausedBy, maxName) + " " + human(r.At.Sub(s.PausedSince)) + " ago"
+	}
+	return text
+}
 
-// askServer calls f, for which the queue may ask its server, unless an earlier call got no answer.
+// oldest is the oldest change that no call has answered. Key is empty if it is not known, and Href is then
+// the address of the queue.
+type oldest struct {
+	Age       time.Duration
+	Key, Href string
+}
+
+// Oldest returns the oldest change of the queue that no call has answered, or nil.
+func (r *reading) Oldest() *oldest {
+	if r.Workers.OldestUnanswered == 0 {
+		return nil
+	}
+	o := &oldest{Age: r.Workers.OldestUnanswered, Href: href("queue", r.ID())}
+	if k := r.unanswered; k != nil {
+		text := cut(keyText(k.Key), maxKey)
+		o.Key, o.Href = called(text), href("queue", r.ID(), "key", text, "id", keyID(k.Key))
+	}
+	return o
+}
+
+var errNoAnswer = refuse(http.StatusServiceUnavailable,
+	"The queue's server did not answer in time. Its numbers are those of the last answer, and keys may be missing.")
+
+// askServer calls f, for which the queue may ask its server, unless an earlier call got no answer or there is
+// no time left.
 func (r *reading) askServer(f func()) {
+	if r.missing == nil && r.ctx.Err() != nil {
+		r.missing = errNoTime
+	}
 	if r.missing != nil {
 		return
 	}
@@ -179,45 +215,34 @@ func (r *reading) askServer(f func()) {
 	r.noteMissing(began)
 }
 
-// noteMissing notes why the queue's server may not have answered since began (in real time): the queue
+// noteMissing notes that the queue's server may not have answered since began (in real time): the queue
 // reports an outage, or it took so long that the queue has given up. It returns r.missing.
 func (r *reading) noteMissing(began time.Time) error {
-	if !r.entry.hasQueue() {
-		return r.missing
-	}
-	shared := leasing.StatsOf(r.entry.queue.Stats())
-	switch {
-	case shared == nil:
-	case shared.Outage:
-		r.missing = errOutage
-	case r.missing == nil && time.Since(began) >= patience:
-		r.missing = errSlow
+	if r.HasQueue() && r.missing == nil {
+		s := leasing.StatsOf(r.entry.queue.Stats())
+		if s != nil && (s.Outage || time.Since(began) >= patience) {
+			r.missing = errNoAnswer
+		}
 	}
 	return r.missing
 }
 
-// hasOutage reports that the queue does not reach its server.
-func (r *reading) hasOutage() bool {
-	shared := leasing.StatsOf(r.stats)
-	return r.missing == errOutage || shared != nil && shared.Outage
+// Missing says why not all of the queue is known, or nothing.
+func (r *reading) Missing() string {
+	s := leasing.StatsOf(r.Stats)
+	switch {
+	case r.missing != nil:
+		return r.missing.Error()
+	case s != nil && s.Outage:
+		return errNoAnswer.Error()
+	}
+	return ""
 }
 
-// isPartial reports that not all keys that keysIn was asked for are known.
-func (r *reading) isPartial() bool { return r.more || r.missing != nil }
-
-func (r *reading) hasPools() bool { return len(r.pools) > 0 }
-
-// anyPool calls f for each pool, and reports whether it is true for one. A pool that only has the name of
-// this queue may have keys of another type. Then it panics, and knows nothing of the key.
+// anyPool calls f for each pool, and reports whether it is true for one.
 func (r *reading) anyPool(f func(*worker.Inspector) bool) (is bool) {
-	for _, p := range r.pools {
-		ignorePanic(func() { is = f(p.pool) || is })
+	for _, p := range r.Pools {
+		is = f(p.pool) || is
 	}
 	return is
-}
-
-// ignorePanic calls f, which uses a key that may be of a wrong type.
-func ignorePanic(f func()) {
-	defer func() { _ = recover() }()
-	f()
 }

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -10,25 +11,32 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// entry is what the list has a row for: a queue with its pools, or pools with one name whose queues are not
-// shown.
+// entry is what the list has a row for: a queue with its pools, or the pools of a queue that is not shown.
 type entry struct {
 	id, name string
-	// queueName is the name that the queue itself has, which a pool has by default.
-	queueName string
+	// of is the queue itself, to recognize it by: see identity.
+	of any
 	// queue is zero if only pools are known.
 	queue   workqueue.Inspector
 	history history
-	// pools are all those with its name, if queue is zero. They are guarded by Handler.mu.
+	// pools are those of an entry in poolEntries. They are guarded by Handler.mu.
 	pools []*worker.Inspector
 }
 
 func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
 
+// identity returns queue, or something unique if it is nil or cannot be the key of a map.
+func identity(queue any) any {
+	if queue == nil || !reflect.ValueOf(queue).Comparable() {
+		return new(int)
+	}
+	return queue
+}
+
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
-	e := &entry{name: name, queueName: name, queue: q}
-	own := h.read(e, 0).stats.Name
-	e.queueName, e.name = own, short(cmp.Or(name, own), maxName)
+	e := &entry{of: identity(q.Queue), queue: q}
+	first := h.read(context.Background(), e, 0) // Its history begins with it.
+	e.name = short(cmp.Or(name, first.Stats.Name), maxName)
 	h.removeIfEnded(e.name)
 	h.insert(e)
 	return func() { h.remove(e) }
@@ -41,15 +49,13 @@ func (h *Handler) insert(e *entry) {
 	if h.mu.closed {
 		return
 	}
-	for _, old := range []any{e.queue.Queue, e.queue.Below} {
-		if shown := h.mu.byQueue[hashable(old)]; shown != nil {
+	for _, old := range []any{e.of, identity(e.queue.Below)} {
+		if shown := h.mu.byQueue[old]; shown != nil {
 			h.removeLocked(shown)
 		}
 	}
 	h.addLocked(e, e.name)
-	if key := hashable(e.queue.Queue); key != nil {
-		h.mu.byQueue[key] = e
-	}
+	h.mu.byQueue[e.of] = e
 }
 
 // addLocked adds e under that id, or a similar one if another entry has it.
@@ -67,10 +73,7 @@ func (h *Handler) removeIfEnded(id string) {
 	h.mu.Lock()
 	old := h.mu.byID[id]
 	h.mu.Unlock()
-	if old == nil || !old.hasQueue() {
-		return
-	}
-	if h.read(old, 0).hasEnded() {
+	if old != nil && old.hasQueue() && hasEnded(old.queue.Stats()) {
 		h.remove(old)
 	}
 }
@@ -83,124 +86,82 @@ func (h *Handler) remove(e *entry) {
 }
 
 func (h *Handler) removeLocked(e *entry) {
-	if h.mu.byID[e.id] != e {
-		return
+	if h.mu.byID[e.id] == e {
+		delete(h.mu.byID, e.id)
 	}
-	delete(h.mu.byID, e.id)
-	if key := hashable(e.queue.Queue); h.mu.byQueue[key] == e {
-		delete(h.mu.byQueue, key)
+	if h.mu.byQueue[e.of] == e {
+		delete(h.mu.byQueue, e.of)
 	}
 }
 
-// addPool shows a pool, on the page of its queue.
+// addPool shows a pool: on the page of its queue or, while that is not shown, on a page of its own.
 func (h *Handler) addPool(name string, p worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
 		return
 	}
-	e := h.mu.poolEntries[name]
+	of := identity(p.Queue)
+	e := h.mu.poolEntries[of]
 	if e == nil {
-		e = &entry{name: short(name, maxName), queueName: name}
-		h.mu.poolEntries[name] = e
+		e = &entry{name: short(name, maxName), of: of}
+		h.mu.poolEntries[of] = e
 		// The prefix leaves the id to a queue with this name, which may come later.
 		h.addLocked(e, "pool "+e.name)
 	}
 	e.pools = append(e.pools, &p)
-	if key := hashable(p.Queue); key != nil {
-		h.mu.poolsByQueue[key] = append(h.mu.poolsByQueue[key], &p)
-	}
 }
 
-func (h *Handler) removePool(p *worker.Inspector) {
+// removePool removes a pool of the queue that of identifies.
+func (h *Handler) removePool(of any, p *worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	isP := func(q *worker.Inspector) bool { return q == p }
-	for name, e := range h.mu.poolEntries { // Its Stats may have another name.
-		if e.pools = slices.DeleteFunc(e.pools, isP); len(e.pools) == 0 {
-			delete(h.mu.poolEntries, name)
-			h.removeLocked(e)
-		}
+	e := h.mu.poolEntries[of]
+	if e == nil {
+		return
 	}
-	key := hashable(p.Queue)
-	left := slices.DeleteFunc(h.mu.poolsByQueue[key], isP)
-	if h.mu.poolsByQueue[key] = left; len(left) == 0 {
-		delete(h.mu.poolsByQueue, key)
+	if i := slices.Index(e.pools, p); i >= 0 {
+		e.pools = slices.Delete(e.pools, i, i+1)
 	}
-	h.stopIfEmptyLocked()
+	if len(e.pools) == 0 {
+		delete(h.mu.poolEntries, of)
+		h.removeLocked(e)
+		h.stopIfEmptyLocked()
+	}
 }
 
-// entries returns the entries that are shown. A pool is shown by the entry of its queue; if that is not
-// shown, by the entries of all queues that have its name, and otherwise by its own.
+// entries returns the entries that are shown.
 func (h *Handler) entries() []*entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make([]*entry, 0, len(h.mu.byID))
-	withQueue := make(map[string]bool, len(h.mu.poolEntries))
 	for _, e := range h.mu.byID {
-		if e.hasQueue() {
-			all = append(all, e)
-			if len(h.mu.poolEntries) > 0 {
-				withQueue[e.name], withQueue[e.queueName] = true, true
-			}
-		}
-	}
-	for name, e := range h.mu.poolEntries {
-		if !withQueue[name] && len(h.namedLocked(name)) > 0 {
+		if !h.isHiddenLocked(e) {
 			all = append(all, e)
 		}
 	}
 	return all
 }
 
+// isHiddenLocked reports whether e has pools alone, which the page of their queue shows.
+func (h *Handler) isHiddenLocked(e *entry) bool { return !e.hasQueue() && h.mu.byQueue[e.of] != nil }
+
 // find returns the entry with that id, or nil.
 func (h *Handler) find(id string) *entry {
 	h.mu.Lock()
-	e := h.mu.byID[id]
-	h.mu.Unlock()
-	if e == nil || e.hasQueue() || slices.Contains(h.entries(), e) {
+	defer h.mu.Unlock()
+	if e := h.mu.byID[id]; e != nil && !h.isHiddenLocked(e) {
 		return e
 	}
 	return nil
 }
 
-// poolsOf returns the pools that e shows.
-func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
+// poolsOf returns the pools of e.
+func (h *Handler) poolsOf(e *entry) []*worker.Inspector {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !e.hasQueue() {
-		return h.namedLocked(e.queueName)
+	if of := h.mu.poolEntries[e.of]; of != nil {
+		return slices.Clone(of.pools)
 	}
-	if key := hashable(e.queue.Queue); key != nil {
-		all = slices.Clone(h.mu.poolsByQueue[key])
-	}
-	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
-		for _, p := range h.namedLocked(name) {
-			// If e is not in byQueue, yet or any more, all has its queue's pools already.
-			if !slices.Contains(all, p) {
-				all = append(all, p)
-			}
-		}
-	}
-	return all
-}
-
-// namedLocked returns the pools with that name whose queues are not shown.
-func (h *Handler) namedLocked(name string) (all []*worker.Inspector) {
-	if e := h.mu.poolEntries[name]; e != nil {
-		for _, p := range e.pools {
-			if h.mu.byQueue[hashable(p.Queue)] == nil {
-				all = append(all, p)
-			}
-		}
-	}
-	return all
-}
-
-// hashable returns v, or nil if it cannot be the key of a map.
-func hashable(v any) any {
-	if v == nil || !reflect.ValueOf(v).Comparable() {
-		return nil
-	}
-	return v
+	return nil
 }

@@ -85,10 +85,7 @@ func TestSearchFindsKeys(t *testing.T) {
 		if k := find(t, h, "q", "later 7").Keys; len(k) != 1 || k[0].State != "queued" || k[0].Due.IsZero() {
 			t.Errorf("waiting and queued: %+v", k)
 		}
-		if d := getJSON[detail](t, h, "?queue=q"); d.Found != nil {
-			t.Errorf("nothing was searched for: %+v", d.Found)
-		}
-		wantBody(t, get(h, "?queue=q&key=fails"), `value="fails"`, "Found</h2>", "<dt>State</dt><dd>waiting",
+		wantBody(t, get(h, "?queue=q&key=fails"), `value="fails"`, "<dt>State</dt><dd>waiting",
 			"<dt>Attempts</dt><dd>2", "the disk is full")
 		wantBody(t, get(h, "?queue=q&key=none"), "No key in this queue is called <code>none</code>")
 		// Every key leads to what is known of it.
@@ -208,8 +205,8 @@ func TestSearchEnds(t *testing.T) {
 		if d := time.Since(began); d < time.Minute || d > 61*time.Second {
 			t.Errorf("searches took %v", d)
 		}
-		wantBody(t, get(h, "?queue=q&key=none"), "No key that was looked at is called",
-			"There was no time to look at all keys")
+		wantBody(t, get(h, "?queue=q&key=none"), "There was no time to look at all keys",
+			"No key that was looked at is called")
 		h.act(t, 503, "q", "retry", "key", "none")
 	})
 }
@@ -236,7 +233,7 @@ func TestSearchForHostileKeys(t *testing.T) {
 	if f := find(t, h, "q", long[:256]); len(f.Keys) != 2 {
 		t.Errorf("two keys look the same: %+v", f)
 	}
-	wantBody(t, get(h, "?queue=q&key=%3Cscript%3E"), `value="&lt;script&gt;"`, "<code>&lt;script&gt;</code>")
+	wantBody(t, get(h, "?queue=q&key=%3Cscript%3E"), "<code>&lt;script&gt;</code>", `value="&lt;script&gt;"`)
 	for n := range 30 { // They contain what is searched for, and come before the key that is called so.
 		q.Add(fmt.Sprint("part", n))
 	}
@@ -256,7 +253,7 @@ func TestActionsWithoutID(t *testing.T) {
 		return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"},
 			Running: []worker.RunningKey[any]{{Key: "key 1"}}}
 	})
-	pool.Cancel = func(any) bool { return true }
+	pool.Queue, pool.Cancel = queueNamed("q"), func(any) bool { return true }
 	h.InspectPool("q", pool)
 	for action, reads := range map[string]int{"cancel": 0, "retry": 1} {
 		before := q.reads

@@ -3,12 +3,14 @@ package debug
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"mime"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ServeHTTP answers GET and HEAD and, if Options.Actions is set, POST. The path does not matter.
@@ -22,7 +24,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		status, template, model := h.answer(r)
 		if template == "" || wantsJSON(r) {
-			writeJSON(w, r, status, model.jsonReport())
+			writeJSON(w, r, status, model.asJSON())
 		} else {
 			writePage(w, r, status, template, model)
 		}
@@ -81,14 +83,23 @@ func wantsJSON(r *http.Request) bool {
 	return rating["application/json"] > rating["text/html"]
 }
 
+const (
+	// pageTime is how long a page may take, and searchTime one that may search all keys of a queue. A million
+	// keys take less than a second.
+	pageTime   = 5 * time.Second
+	searchTime = time.Minute
+)
+
 // answer returns the page that r asks for, and its template.
-func (h *Handler) answer(r *http.Request) (status int, template string, model interface{ jsonReport() any }) {
-	query, ctx := r.URL.Query(), r.Context()
+func (h *Handler) answer(r *http.Request) (status int, template string, model interface{ asJSON() any }) {
+	query, limit := r.URL.Query(), pageTime
+	if query.Has("key") {
+		limit = searchTime
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
 	if !query.Has("queue") {
-		if query.Has("key") {
-			return http.StatusOK, "find", h.findPage(ctx, query.Get("key"))
-		}
-		return http.StatusOK, "list", h.listPage(query)
+		return http.StatusOK, "list", h.listPage(ctx, query)
 	}
 	e := h.find(query.Get("queue"))
 	switch {
@@ -96,17 +107,17 @@ func (h *Handler) answer(r *http.Request) (status int, template string, model in
 		gone := fmt.Sprintf("No queue %s is registered, or none is any more.", cut(query.Get("queue"), maxName))
 		return http.StatusNotFound, "gone", newGonePage("No such queue", gone)
 	case query.Has("count"):
-		status, report := h.countReport(ctx, e, query)
-		return status, "", page{report: report}
+		status, report := h.countReport(h.read(ctx, e, searchLimit), query)
+		return status, "", page{json: report}
 	case query.Has("state") && sectionOf(query.Get("state")) < 0:
 		states := "The states of keys are processing, on_hold, queued, waiting, failing and given_up."
 		return http.StatusBadRequest, "gone", newGonePage("No such state", states)
 	case query.Has("state"):
-		return http.StatusOK, "keys", h.keysPage(ctx, e, query)
-	case query.Has("key") && query.Has("id"):
+		return http.StatusOK, "keys", h.keysPage(h.read(ctx, e, searchLimit), query)
+	case query.Has("key"):
 		return http.StatusOK, "key", h.keyPage(ctx, e, query)
 	}
-	return http.StatusOK, "queue", h.queuePage(ctx, e, query)
+	return http.StatusOK, "queue", h.queuePage(h.read(ctx, e, someKeys), query)
 }
 
 // setHeaders forbids all that the page does not need: what a key might smuggle in finds nothing to

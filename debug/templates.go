@@ -28,7 +28,7 @@ var pages = func() map[string]*template.Template {
 	parts := template.Must(template.New("layout").Funcs(functions).ParseFS(templateFiles,
 		"templates/layout.html", "templates/lists.html", "templates/story.html", "templates/chart.html"))
 	all := make(map[string]*template.Template)
-	for _, page := range []string{"list", "queue", "keys", "key", "find", "gone"} {
+	for _, page := range []string{"list", "queue", "keys", "key", "gone"} {
 		all[page] = template.Must(template.Must(parts.Clone()).ParseFS(templateFiles, "templates/"+page+".html"))
 	}
 	return all
@@ -40,15 +40,21 @@ var functions = template.FuncMap{
 	"orders": func() []order { return orders },
 	"number": number,
 	"plural": plural,
-	"human":  func(d any) string { return human(durationOf(d)) },
-	"level":  func(d any) string { return level(durationOf(d)) },
+	"human":  human,
+	"level":  level,
+	"since":  func(at, t time.Time) template.HTML { return timeHTML(t, at.Sub(t), "") },
+	"ago":    func(at, t time.Time) template.HTML { return timeHTML(t, at.Sub(t), " ago") },
+	"until":  func(at, t time.Time) template.HTML { return timeHTML(t, t.Sub(at), "") },
+	"more":   func(at, t time.Time) template.HTML { return timeHTML(t, t.Sub(at), " more") },
+	"sub":    func(a, b time.Time) time.Duration { return a.Sub(b) },
 	"cell":   newCell,
 	"tile":   newTile,
 	"rate":   perSecondText,
 	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339Nano) },
 	"href":   href,
 	"plus":   func(a, b int) int { return a + b },
-	"name":   func(s string) string { return short(s, maxName) },
+	"name":   func(s string) string { return called(short(s, maxName)) },
+	"text":   func(s string) string { return short(s, maxError) },
 	"brief":  func(s string) string { return short(s, maxCauses) },
 	"latest": slices.Backward[[]workqueue.Cause],
 	"date":   func(t time.Time) string { return t.Format("2006-01-02 15:04:05") + " UTC" },
@@ -81,24 +87,23 @@ func newTile(label, href string, value any, class ...string) cell {
 	return c
 }
 
-// durationOf returns a duration, which may be one of seconds or a pointer to such.
-func durationOf(d any) time.Duration {
-	switch d := d.(type) {
-	case time.Duration:
-		return d
-	case seconds:
-		return time.Duration(d)
-	case *seconds:
-		return time.Duration(*d)
+// timeHTML returns a duration up to or since t, or a dash if t is not known.
+func timeHTML(t time.Time, d time.Duration, more string) template.HTML {
+	if t.IsZero() {
+		return `<span class="none">–</span>`
 	}
-	panic("no duration")
+	t = t.UTC()
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `">` + human(d) + more + "</time>")
 }
 
-// href returns an address of the page, for names and values in turn. An empty search or error is left out.
+// optional are the fields of a query that an address leaves out if they are empty.
+var optional = []string{"search", "error", "id"}
+
+// href returns an address of the page, for names and values in turn.
 func href(of ...any) string {
 	v := make(url.Values)
 	for i := 0; i < len(of); i += 2 {
-		if of[i+1] != "" || of[i] != "search" && of[i] != "error" {
+		if of[i+1] != "" || !slices.Contains(optional, of[i].(string)) {
 			v.Set(of[i].(string), fmt.Sprint(of[i+1]))
 		}
 	}

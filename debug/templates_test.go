@@ -13,24 +13,34 @@ import (
 
 // models has a function for each page that returns a model without anything in it.
 var models = map[string]func() any{
-	"list":  func() any { return &listPage{} },
-	"queue": func() any { return &queuePage{} },
-	"keys":  func() any { return &keysPage{Section: sections[0]} },
-	"key":   func() any { return &keyPage{} },
-	"find":  func() any { return &findPage{} },
-	"gone":  func() any { return &gonePage{} },
+	"list": func() any { return &listPage{} },
+	"queue": func() any {
+		p := &queuePage{Queue: &reading{entry: &entry{}}, Sections: make(map[string]section)}
+		for _, s := range sections {
+			p.Sections[s.Kind] = s
+		}
+		return p
+	},
+	"keys": func() any { return &keysPage{Section: sections[0], Queue: &reading{entry: &entry{}}} },
+	"key":  func() any { return &keyPage{Queue: &reading{entry: &entry{}}} },
+	"gone": func() any { return &gonePage{} },
 }
 
 // fill sets what can be set in v, and adds to fields a function for each field that empties it again.
 func fill(v reflect.Value, path string, fields map[string]func()) {
 	switch v.Kind() {
 	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
 		fill(v.Elem(), path, fields)
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			v.Set(reflect.ValueOf(time.Unix(1, 0)))
 			return
+		}
+		if v.Type() == reflect.TypeFor[listRow]() {
+			v.Set(reflect.ValueOf(listRow{reading: &reading{entry: &entry{}}}))
 		}
 		for i := range v.NumField() {
 			f := v.Field(i)
@@ -40,7 +50,7 @@ func fill(v reflect.Value, path string, fields map[string]func()) {
 			}
 			name := path + "." + v.Type().Field(i).Name
 			fill(f, name, fields)
-			if f.CanSet() {
+			if f.CanSet() && f.Type() != reflect.TypeFor[*reading]() { // Every page of a queue has it.
 				fields[name] = func() { f.SetZero() }
 			}
 		}

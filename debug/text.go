@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -25,6 +26,9 @@ func level(d time.Duration) string {
 
 // precise returns a number of seconds with three digits, so that bounds and means are not rounded down.
 func precise(s float64) string {
+	if s == 0 {
+		return "0"
+	}
 	if s >= 60 {
 		return human(time.Duration(math.Round(min(s*1e9, math.MaxInt64))))
 	}
@@ -74,12 +78,8 @@ func plural(n any, thing string) string {
 
 func countText(v float64) string { return number(int64(math.Round(v))) }
 
-func timeText(v float64) string {
-	if v == 0 {
-		return "0"
-	}
-	return precise(v)
-}
+// called returns what a page calls a key or a group.
+func called(text string) string { return cmp.Or(text, "(empty)") }
 
 // human returns d in one or two units.
 func human(d time.Duration) string {

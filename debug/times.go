@@ -1,59 +1,66 @@
 package debug
 
 import (
+	"fmt"
 	"math"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
 
-// timesRow is a row of the table of times.
-type timesRow struct {
-	Name string
-	*timesReport
+// timesTable sums up the times of the last minutes. It covers that long.
+type timesTable struct {
+	Covers time.Duration
+	Rows   []timesRow
 }
 
-// Rows returns the times that are known.
-func (r recentReport) Rows() (rows []timesRow) {
-	for _, row := range []timesRow{
-		{"In the line", r.Latency}, {"In work", r.Work}, {"On hold", r.Hold},
-		{"Until a retry", r.Delays}, {"A change", r.Change},
-	} {
-		if row.timesReport != nil {
-			rows = append(rows, row)
+// timesRow sums up a histogram, as texts.
+type timesRow struct {
+	Name, Count, Mean, Half, Ninety, Most string
+}
+
+// HasChanges reports that the last row is about changes.
+func (t timesTable) HasChanges() bool {
+	return len(t.Rows) > 0 && t.Rows[len(t.Rows)-1].Name == timesNames[len(timesNames)-1]
+}
+
+// recent returns the times of the last minutes that are known.
+func (h *history) recent(now times) timesTable {
+	h.mu.Lock()
+	since := h.mu.started
+	h.mu.Unlock()
+	t := timesTable{Covers: now.at.Sub(since.at)}
+	for i, all := range now.all {
+		if all != nil {
+			t.Rows = append(t.Rows, newTimesRow(timesNames[i], difference(all, since.all[i])))
 		}
 	}
-	return rows
+	return t
 }
 
-func newTimesReport(h *workqueue.Histogram) *timesReport {
-	if h == nil {
-		return nil
+func newTimesRow(name string, h *workqueue.Histogram) timesRow {
+	n := h.Count()
+	if n == 0 {
+		return timesRow{name, "0", "–", "–", "–", "–"}
 	}
-	r := &timesReport{Count: h.Count()}
-	if n := len(h.Bounds); n > 0 {
-		r.Last = h.Bounds[n-1]
-	}
-	if r.Count > 0 {
-		r.Mean = h.Sum / float64(r.Count)
-		r.Half, r.Ninety, r.Most = atMost(h, r.Count, 0.5), atMost(h, r.Count, 0.9), atMost(h, r.Count, 0.99)
-	}
-	return r
+	return timesRow{name, number(n), precise(h.Sum / float64(n)), atMost(h, n, 0.5), atMost(h, n, 0.9), atMost(h, n, 0.99)}
 }
 
-// atMost returns the bound that a part of count times does not exceed, or nil without such a bound.
-func atMost(h *workqueue.Histogram, count uint64, part float64) *float64 {
-	want, seen := uint64(math.Ceil(float64(count)*part)), uint64(0)
+// atMost says which bound a part of count times does not exceed, or that the greatest one is too small.
+func atMost(h *workqueue.Histogram, count uint64, part float64) string {
+	want, seen, last := uint64(math.Ceil(float64(count)*part)), uint64(0), 0.0
 	for i, bound := range h.Bounds {
 		if seen += h.Counts[i]; seen >= want {
-			return &bound
+			return fmt.Sprint("≤ ", precise(bound))
 		}
+		last = bound
 	}
-	return nil
+	return "> " + precise(last)
 }
 
 // difference returns what now has counted since before, or now if before is no earlier state of it.
 func difference(now, before *workqueue.Histogram) *workqueue.Histogram {
-	if now == nil || before == nil || len(now.Counts) != len(before.Counts) {
+	if before == nil || len(now.Counts) != len(before.Counts) {
 		return now
 	}
 	d := &workqueue.Histogram{Bounds: now.Bounds, Sum: now.Sum - before.Sum}
@@ -64,23 +71,4 @@ func difference(now, before *workqueue.Histogram) *workqueue.Histogram {
 		d.Counts = append(d.Counts, now.Counts[i]-before.Counts[i])
 	}
 	return d
-}
-
-// MeanText returns the mean for display.
-func (r *timesReport) MeanText() string {
-	if r.Count == 0 {
-		return "–"
-	}
-	return precise(r.Mean)
-}
-
-// Text returns one of the bounds for display: those that are missing are above the greatest one.
-func (r *timesReport) Text(bound *float64) string {
-	switch {
-	case r.Count == 0:
-		return "–"
-	case bound == nil:
-		return "> " + precise(r.Last)
-	}
-	return "≤ " + precise(*bound)
 }

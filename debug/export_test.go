@@ -1,0 +1,22 @@
+package debug
+
+import "context"
+
+// Point is what there was at a time, and what had happened since the point before.
+type Point struct {
+	Adds, Dones, Errors, Queued, Latency, Work float64
+}
+
+// History returns what the charts of a queue are drawn from.
+func (h *Handler) History(id string) (all []Point) {
+	for _, p := range h.find(id).history.points(h.every) {
+		all = append(all, Point{p.Adds, p.Dones, p.Errors, p.queued, p.latency, p.work})
+	}
+	return all
+}
+
+// Minute returns a queue's numbers per second, in the last minute.
+func (h *Handler) Minute(id string) (adds, dones, errors float64) {
+	m := h.read(context.Background(), h.find(id), 0).Minute
+	return m.Adds, m.Dones, m.Errors
+}

@@ -1,0 +1,200 @@
+package debug
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// keyRow is a key on a page.
+type keyRow struct {
+	// Key is its text, and Bytes how long that was before it was cut. ID distinguishes keys with the same text.
+	Key, ID string
+	Bytes   int
+	State   string
+	// InQueue and InPools are what the queue and its pools say of it. Their texts are cut and printable.
+	InQueue workqueue.KeySnapshot[any]
+	InPools worker.KeySnapshot[any]
+	// Failure has its failures, or is nil without any.
+	Failure *worker.FailedKey[any]
+	Causes  *workqueue.Causes
+
+	// At is when that was so.
+	At      time.Time
+	QueueID string
+	// Actions are what can be done with it. GroupToPause is the whole name of its group, which an action needs,
+	// unless that is too long for a button.
+	Actions      actionSet
+	GroupToPause string
+}
+
+// maxGroup is how many bytes a group's name has at most, if it is to be paused from the page.
+const maxGroup = 4 << 10
+
+// row returns what pages show of k, with what of can can be done with it. It calls the key's own methods.
+func (r *reading) row(k knownKey, can actionSet) keyRow {
+	text := keyText(k.key())
+	row := keyRow{
+		Key: cut(text, maxKey), ID: keyID(k.key()), Bytes: len(text), State: k.state(),
+		At: r.At, QueueID: r.ID(),
+	}
+	if row.State == stateAbsent && r.missing != nil {
+		row.State = stateUnknown
+	}
+	if len(k.inQueue.Group) <= maxGroup {
+		row.GroupToPause = k.inQueue.Group
+	}
+	k = k.printable(row.Key)
+	row.InQueue, row.InPools, row.Failure = k.inQueue, k.inPools, k.failure()
+	if row.Causes = row.InQueue.Causes; row.Causes == nil && !row.InPools.Causes.IsZero() {
+		row.Causes = &row.InPools.Causes
+	}
+	row.Actions = can.forKey(row)
+	return row
+}
+
+// rows returns keys for a list of that state. It asks the queue about those of which it has said nothing, and
+// leaves out given-up keys that fail again.
+func (r *reading) rows(keys []knownKey, state string) (rows []keyRow) {
+	for _, k := range keys {
+		if r.ask(&k); state == stateGivenUp && k.set() != state {
+			continue
+		}
+		rows = append(rows, r.row(k, nil))
+	}
+	return rows
+}
+
+// printable returns k with texts that are cut and printable. Text is its key's.
+func (k knownKey) printable(text string) knownKey {
+	q, p := &k.inQueue, &k.inPools
+	q.Key, q.Group, q.Failures.Err = text, short(q.Group, maxName), short(q.Failures.Err, maxError)
+	if q.Causes = printableCauses(q.Causes); p.Causes.Last != nil {
+		p.Causes = *printableCauses(&p.Causes)
+	}
+	p.Key = text
+	if p.Running != nil {
+		c := *p.Running
+		c.Key, c.Stack = text, stackText(c.Stack)
+		p.Running = &c
+	}
+	if p.OnHold != nil {
+		h := *p.OnHold
+		h.Key, h.Reason = text, short(h.Reason, maxKey)
+		p.OnHold = &h
+	}
+	for _, of := range []**worker.FailedKey[any]{&p.Failing, &p.GivenUp} {
+		if *of != nil {
+			f := **of
+			f.Key, f.Err = text, short(f.Err, maxError)
+			*of = &f
+		}
+	}
+	return k
+}
+
+// printableCauses returns a printable copy of c, or nil if there are none.
+func printableCauses(c *workqueue.Causes) *workqueue.Causes {
+	if c == nil || c.IsZero() {
+		return nil
+	}
+	printable := workqueue.Causes{Last: slices.Clone(c.Last), Others: c.Others, First: c.First.UTC()}
+	for i := range printable.Last {
+		l := &printable.Last[i]
+		l.Reason, l.TraceParent, l.Time = short(l.Reason, maxKey), short(l.TraceParent, maxName), l.Time.UTC()
+	}
+	return &printable
+}
+
+// IsCut reports that the page shows a part of the key.
+func (k keyRow) IsCut() bool { return k.Bytes > maxKey }
+
+// IsInQueue reports whether the queue has the key.
+func (k keyRow) IsInQueue() bool {
+	return k.State == stateQueued || k.State == stateWaiting || k.State == stateProcessing
+}
+
+// IsGivenUp reports that the record of its failures is all that is left of the key.
+func (k keyRow) IsGivenUp() bool { return k.State == stateGivenUp }
+
+// Attempt returns the number of the running call, or of the last one that has failed, or 0.
+func (k keyRow) Attempt() int {
+	switch {
+	case k.InPools.Running != nil:
+		return k.InPools.Running.Attempt
+	case k.Failure != nil:
+		return k.Failure.Attempt
+	}
+	return 0
+}
+
+// Since returns since when the key is in its state, if that is known.
+func (k keyRow) Since() time.Time {
+	if c := k.InPools.Running; k.InQueue.Since.IsZero() && c != nil {
+		return c.Started
+	}
+	return k.InQueue.Since
+}
+
+// Due returns when a waiting key comes due, if that is known.
+func (k keyRow) Due() time.Time {
+	if f := k.InPools.Failing; k.InQueue.Due.IsZero() && f != nil {
+		return f.NextTry
+	}
+	return k.InQueue.Due
+}
+
+// FailedAt returns when a key was given up that does not fail again, if that is known.
+func (k keyRow) FailedAt() (t time.Time) {
+	if f := k.InPools.GivenUp; f != nil && k.InPools.Failing == nil {
+		t = f.Time
+	}
+	return t
+}
+
+// Error returns the last error.
+func (k keyRow) Error() string {
+	if k.Failure == nil {
+		return ""
+	}
+	return k.Failure.Err
+}
+
+// LongError returns the beginning of an error that would fill many lines of a list, and otherwise "".
+func (k keyRow) LongError() string {
+	if len(k.Error()) <= longError {
+		return ""
+	}
+	return short(k.Error(), longError)
+}
+
+const (
+	// leastShare is which part of all calls the busiest key must have to be shown.
+	leastShare = 0.05
+	// busiestKeys is how many of the busiest keys a page shows.
+	busiestKeys = 5
+)
+
+// busyRow is one of the keys that are called most.
+type busyRow struct {
+	keyRow
+	Calls uint64
+	Share int // in percent
+}
+
+// busiestRows returns the keys that were called most in the last ten minutes, if one of them takes a
+// noticeable part of all calls.
+func (r *reading) busiestRows() (all []busyRow) {
+	if r.Workers.BusiestShare < leastShare {
+		return nil
+	}
+	slices.SortStableFunc(r.busiest, func(a, b worker.BusyKey[any]) int { return cmp.Compare(b.Calls, a.Calls) })
+	for _, k := range r.busiest[:min(len(r.busiest), busiestKeys)] {
+		known := fromPool(worker.KeySnapshot[any]{Key: k.Key, Causes: k.Causes})
+		all = append(all, busyRow{r.row(known, nil), k.Calls, int(100*k.Share + 0.5)})
+	}
+	return all
+}
