@@ -17,12 +17,11 @@
 // alone:
 //
 //	?sort=…&search=…&page=…   the list of queues, 50 a page, those in most trouble first
-//	?key=…                    the keys with that text, in all queues
-//	?queue=ID&keys=…          one queue, and of each state up to that many keys (25, at most 250)
+//	?queue=ID                 one queue, and the first 25 keys of each state
 //	?queue=ID&error=…         the same, with the failing and given-up keys whose errors contain that text
 //	?queue=ID&state=…&page=…  all its keys that are processing, on_hold, queued, waiting, failing or given_up
-//	?queue=ID&key=…           the same, and what is known of the key with that text
-//	?queue=ID&key=…&id=…      one key. All keys link there; id distinguishes those whose texts look alike.
+//	?queue=ID&key=…           what is known of the key with that text
+//	?queue=ID&key=…&id=…      the same. All keys link there; id distinguishes those whose texts look alike.
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
 //	&format=json              each of them as JSON (or format=html; both override the Accept header)
 //
@@ -32,23 +31,21 @@
 //
 // A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose
 // texts contain it are shown. A search goes over all keys, a few hundred at a time; a million take less than
-// a second. One search runs at a time, for a minute at most, and ends when its reader leaves. Actions do not
-// wait for it. Those on several keys wait for each other.
+// a second. One search runs at a time, for a minute at most, and ends when its reader leaves. Any other page
+// takes five seconds at most. Actions do not wait for a search. Those on several keys wait for each other.
 //
 // # Queues on a server
 //
 // The numbers of a queue are at hand, also if it keeps its keys on a server, as those of package
-// redisqueue do. If it does not reach the server, or an answer takes more than a second, its keys are not
-// known: the page says so, and an action on keys gets status 503, except for cancel and release, which need
-// the pools alone. A pause or its end reaches the server when the queue does. Except for a search, a page
-// takes five seconds at most.
+// redisqueue do. If it does not reach the server, or an answer takes more than a second, the page says that
+// the server did not answer in time, and an action on keys gets status 503, except for cancel and release,
+// which need the pools alone. A pause or its end reaches the server when the queue does.
 //
 // # Errors
 //
 // A queue knows why a key has failed, and package worker which keys were given up. A pool is shown on the
-// page of its queue. If that is not shown, the pool is on the pages of all queues that have its name, and
-// counted once. Of a queue without a pool the page shows how often its limiter says that a key was requeued.
-// client-go's limiters cannot list their keys.
+// page of its queue or, if that is not shown, on a page of its own. Of a queue without a pool the page shows
+// how often its limiter says that a key was requeued. client-go's limiters cannot list their keys.
 //
 // # Actions
 //
@@ -97,5 +94,6 @@
 //
 // A request that prefers application/json to text/html, or has format=json, gets the same as an object. The
 // answers to actions and the fields that these need keep their names and meanings: the ids of queues, the
-// texts and ids of keys, and count. Other fields may change.
+// texts and ids of keys, and count. All else is what the queues and their pools say themselves, as
+// [workqueue.KeySnapshot] and [worker.KeySnapshot] have it, and may change.
 package debug

@@ -153,7 +153,7 @@ func TestManager(t *testing.T) {
 		answer := httptest.NewRecorder()
 		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/debug/workqueue?queue=rollouts&format=json",
 			nil))
-		if got := answer.Body.String(); !strings.Contains(got, `"running":[{"key":"default/web"`) {
+		if got := answer.Body.String(); !strings.Contains(got, `"processing":[{"key":"default/web"`) {
 			t.Errorf("the page does not show what is reconciled: %s", got)
 		}
 
