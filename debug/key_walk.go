@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// maxGivenUp is how many given-up keys a queue is asked for, and maxInPools how many failing ones a pool lists.
+	// maxGivenUp is how many given-up keys a queue is asked for, and maxInPools how many failing ones a pool
+	// lists.
 	maxGivenUp = 10_000
 	maxInPools = 10_000
 )

@@ -18,8 +18,8 @@ type listPage struct {
 	Time                 time.Time
 	Registered, Matching int
 	Search, Sort         string
-	// Failing and GivenUp are the sums of all queues that match, and Oldest is the oldest change of these that no
-	// call has answered, or nil.
+	// Failing and GivenUp are the sums of all queues that match, and Oldest is the oldest change of these that
+	// no call has answered, or nil.
 	Failing, GivenUp int
 	Oldest           *oldest
 	Rows             []listRow

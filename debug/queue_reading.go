@@ -199,7 +199,7 @@ func (r *reading) Oldest() *oldest {
 }
 
 var errNoAnswer = refuse(http.StatusServiceUnavailable,
-	"The queue's server did not answer in time. Its numbers are those of the last answer, and keys may be missing.")
+	"The queue's server did not answer in time. Its numbers are those of its last answer; keys may be missing.")
 
 // askServer calls f, for which the queue may ask its server, unless an earlier call got no answer or there is
 // no time left.

@@ -98,7 +98,7 @@ func (r *reading) stringKey(text string, ids []string) (k knownKey, isThere bool
 }
 
 // searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. Done
-// lets the next one begin, and must be called even after an error: others have kept the token until ctx ended.
+// lets the next one begin. It must be called even after an error: others have kept the token until ctx ended.
 func searchTurn(ctx context.Context, turn chan struct{}) (done func(), err error) {
 	select {
 	case turn <- struct{}{}:

@@ -43,7 +43,8 @@ func newTimesRow(name string, h *workqueue.Histogram) timesRow {
 	if n == 0 {
 		return timesRow{name, "0", "–", "–", "–", "–"}
 	}
-	return timesRow{name, number(n), precise(h.Sum / float64(n)), atMost(h, n, 0.5), atMost(h, n, 0.9), atMost(h, n, 0.99)}
+	mean := precise(h.Sum / float64(n))
+	return timesRow{name, number(n), mean, atMost(h, n, 0.5), atMost(h, n, 0.9), atMost(h, n, 0.99)}
 }
 
 // atMost says which bound a part of count times does not exceed, or that the greatest one is too small.
