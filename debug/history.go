@@ -50,7 +50,9 @@ var timesNames = [5]string{"In the line", "In work", "On hold", "Until a retry",
 
 func (r *reading) times() times {
 	s, w := r.Stats, r.Workers
-	return times{r.At, [5]*workqueue.Histogram{s.Latency, s.WorkDuration, w.HoldDurations, w.RetryDelays, w.Changes}}
+	return times{at: r.At, all: [5]*workqueue.Histogram{
+		s.Latency, s.WorkDuration, w.HoldDurations, w.RetryDelays, w.Changes,
+	}}
 }
 
 func (r *reading) sample() sample {
@@ -102,7 +104,8 @@ func pointBetween(a, b sample, least time.Duration) point {
 	}
 	return point{
 		rates:  rates{perSecond(a.adds, b.adds), perSecond(a.dones, b.dones), perSecond(a.errors, b.errors)},
-		queued: float64(b.queued), inWork: float64(b.inWork), onHold: float64(b.onHold), waiting: float64(b.waiting),
+		queued: float64(b.queued), inWork: float64(b.inWork),
+		onHold: float64(b.onHold), waiting: float64(b.waiting),
 		latency: mean(a.latency, b.latency), work: mean(a.work, b.work),
 	}
 }
