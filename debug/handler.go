@@ -58,8 +58,8 @@ type Handler struct {
 	// No method of a queue is called under mu. An entry is a row of the list.
 	mu struct {
 		sync.Mutex
-		// byID has all entries, byQueue those of queues, and poolEntries those of pools, by their queue. An entry of
-		// pools stays, hidden, while their queue is shown.
+		// byID has all entries, byQueue those of queues, and poolEntries those of pools, by their queue. An entry
+		// of pools stays, hidden, while their queue is shown.
 		byID                 map[string]*entry
 		byQueue, poolEntries map[any]*entry
 		// madeUp counts the ids that had to be made up.
