@@ -166,16 +166,13 @@ func (d *delays[T]) putWaiting(item T, h keytable.Hash, now, delay time.Duration
 // takeBackRetry makes a key that is given up not come when the delay of its last failure is over, unless it
 // was also added for later by others.
 func (d *delays[T]) takeBackRetry(item T) {
-	if d.dropRetry(item, keytable.HashOf(item)) {
-		d.loop.Wake()
-	}
-}
-
-func (d *delays[T]) dropRetry(item T, h keytable.Hash) (wake bool) {
+	h := keytable.HashOf(item)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.waiting.takeBackRetry(h, item)
-	return d.loop.TendLocked(d.mu.waiting.next())
+	if d.loop.TendLocked(d.mu.waiting.next()) {
+		d.loop.Wake()
+	}
 }
 
 // moveDue adds some of the keys that are due to the queue below, and returns when to look again, if ever.

@@ -23,14 +23,6 @@ const (
 	EqualJitter
 )
 
-// String returns the name of the constant.
-func (j Jitter) String() string {
-	if j > EqualJitter {
-		j = NoJitter
-	}
-	return [...]string{"NoJitter", "FullJitter", "EqualJitter"}[j]
-}
-
 // BackoffConfig configures [NewTypedItemBackoffRateLimiter]. Its zero value has the numbers of client-go's
 // default. The delay after n earlier failures is this; random(a, b) is uniform from a to b:
 //
@@ -94,7 +86,7 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) Typed
 	return r
 }
 
-// maxForgetAfter leaves room above it, so that a key's expiry says when its delay ends: see delayLeftLocked.
+// maxForgetAfter leaves room above it, so that a key's expiry says when its delay ends.
 const maxForgetAfter = expiring.Horizon / 4
 
 // NewTypedControllerRateLimiter returns [NewTypedItemBackoffRateLimiter] with the numbers of
@@ -134,14 +126,18 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	r.keys.Mu.Lock()
 	defer r.keys.Mu.Unlock()
 	r.keys.TickLocked()
-	if s, e := r.keys.Table.Find(h, item); e != nil {
-		if left := r.delayLeftLocked(r.keys.ExpiresLocked(s)); left > 0 {
+	s, e, inserted := r.keys.Table.FindOrInsert(h, item)
+	if !inserted {
+		expires := r.keys.ExpiresLocked(s)
+		if left := expires - r.forgetAfter - r.keys.Now; left > 0 {
 			return left
 		}
+		if expires <= r.keys.Now { // One call does not drop all of many.
+			e.Value = 0
+		}
 	}
-	s, n, _ := r.keys.FindOrInsertLocked(h, item)
-	*n = min(*n+1, math.MaxInt32)
-	delay := r.delay(limits, int(*n))
+	e.Value = min(e.Value+1, math.MaxInt32)
+	delay := r.delay(limits, int(e.Value))
 	r.keys.SetLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter))
 	return delay
 }
@@ -178,11 +174,6 @@ func (r *itemBackoffRateLimiter[T]) rangeOf(item T) backoffRange {
 	base, longest := r.forKey(item)
 	longest = positiveOr(longest, r.longest)
 	return backoffRange{min(positiveOr(base, r.base), longest), longest}
-}
-
-// delayLeftLocked returns what is left of the delay of a key that expires then: none if it is negative.
-func (r *itemBackoffRateLimiter[T]) delayLeftLocked(expires time.Duration) time.Duration {
-	return expires - r.forgetAfter - r.keys.Now
 }
 
 func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) (n int) {

@@ -298,7 +298,7 @@ type expiringLimiter struct {
 
 func everyExpiringLimiter(t *testing.T, f func(*testing.T, expiringLimiter)) {
 	for _, jitter := range []Jitter{NoJitter, FullJitter} {
-		t.Run("backoff,"+jitter.String(), func(t *testing.T) {
+		t.Run("backoff,"+fmt.Sprint(jitter), func(t *testing.T) {
 			c := newPassiveClock()
 			l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{
 				Base: time.Second, Max: time.Hour, Jitter: jitter, ForgetAfter: 4 * time.Second, Clock: c,

@@ -13,7 +13,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TypedInterface is a queue of keys. All methods are safe for concurrent use.
+// TypedInterface is a queue of keys. All methods are safe for concurrent use. A key that cannot be hashed, or
+// is not equal to itself (NaN), makes them panic, and leaves the queue unharmed.
 type TypedInterface[T comparable] interface {
 	// Add queues item, at its Done if a worker holds it. It does nothing for a queued item, and after shutdown.
 	Add(item T)
@@ -42,7 +43,7 @@ type TypedQueueConfig[T comparable] struct {
 	// MetricsProvider makes the metrics. Nil means that of SetProvider.
 	MetricsProvider MetricsProvider
 
-	// Clock is where all times come from. Nil means the real clock.
+	// Clock is where all times come from. Nil means the real clock, or that of a testing/synctest bubble.
 	Clock clock.WithTicker
 
 	// Queue decides the order of the queued keys. Nil means first in, first out, and is fastest.
@@ -84,7 +85,9 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	return q
 }
 
-// Typed is the queue that the package comment describes.
+// Typed is the queue that the package comment describes. Add, Get and Done take constant time, and do not
+// allocate once the queue has had as many keys before. A queue without keys has no goroutine and little
+// memory. Unless it has metrics, it is collected without shutdown.
 type Typed[T comparable] struct {
 	Unimplemented[T]
 
@@ -173,7 +176,6 @@ func (q *Typed[T]) addDue(keys []keytable.Hashed[T], retries batchSet) (added in
 	q.mu.Lock()
 	defer q.unlock()
 	q.mu.WakeAnother()
-	q.mu.keys.PreloadKeys(keys)
 	for added < len(keys) {
 		if _, k := q.addLocked(keys[added].Hash, keys[added].Key, retries.has(added)); k == nil {
 			break

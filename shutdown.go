@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/gate"
-	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // See [TypedInterface].
@@ -22,7 +21,7 @@ func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.drain(context.Background(), func() (again bool) {
 		q.logLeft()
-		q.dropLeft()
+		q.dropQueued(true)
 		return true // If a worker has come after all, until it is Done.
 	})
 }
@@ -74,28 +73,6 @@ func (q *Typed[T]) logLeft() {
 	}
 }
 
-// dropLeft drops the queued keys, as long as no worker holds a key.
-func (q *Typed[T]) dropLeft() {
-	for q.dropSomeLeft() {
-	}
-}
-
-func (q *Typed[T]) dropSomeLeft() (more bool) {
-	q.mu.Lock()
-	defer q.unlock()
-	for range maxPerLock {
-		if q.mu.processing > 0 {
-			return false
-		}
-		s, k := q.popLocked()
-		if k == nil {
-			return false
-		}
-		q.dropLocked(s, k)
-	}
-	return true
-}
-
 func (q *Typed[T]) beginShutDownLocked() {
 	if q.shuttingDown.Swap(true) {
 		return
@@ -110,38 +87,39 @@ func (q *Typed[T]) beginShutDownLocked() {
 const maxPerLock = 512
 
 // See [Extended].
-func (q *Typed[T]) DropQueued() []T {
-	var keys []T
+func (q *Typed[T]) DropQueued() []T { return q.dropQueued(false) }
+
+// dropQueued drops the queued keys and returns them: with ifIdle as long as no worker holds a key, and
+// otherwise also those that Done would queue.
+func (q *Typed[T]) dropQueued(ifIdle bool) (keys []T) {
 	for more := true; more; {
-		keys, more = q.dropSome(keys)
+		keys, more = q.dropSome(keys, ifIdle)
 	}
 	return keys
 }
 
-// dropSome drops a few hundred queued keys and appends them to keys. It returns false if there was none left.
-func (q *Typed[T]) dropSome(keys []T) (all []T, more bool) {
+// dropSome drops a few hundred keys and appends them to keys. It returns false if there are no more to drop.
+func (q *Typed[T]) dropSome(keys []T, ifIdle bool) (all []T, more bool) {
 	q.mu.Lock()
 	defer q.unlock()
 	if !q.shuttingDown.Load() {
 		return nil, false
 	}
-	q.mu.dropping = true
+	q.mu.dropping = q.mu.dropping || !ifIdle
 	for range maxPerLock {
+		if ifIdle && q.mu.processing > 0 {
+			return keys, false
+		}
 		s, k := q.popLocked()
 		if k == nil {
 			return keys, false
 		}
 		keys = append(keys, k.Key)
-		q.dropLocked(s, k)
+		q.mu.dropped++
+		if q.observer != nil && k.Value&dirty != 0 { // It is not dirty if it is a custom Queue's own key.
+			q.observer.Canceled(s)
+		}
+		q.deleteLocked(s, k)
 	}
 	return keys, true
-}
-
-// dropLocked drops the key at s, which was just popped.
-func (q *Typed[T]) dropLocked(s keytable.Slot, k *entry[T]) {
-	q.mu.dropped++
-	if q.observer != nil && k.Value&dirty != 0 { // It is not dirty if it is a custom Queue's own key.
-		q.observer.Canceled(s)
-	}
-	q.deleteLocked(s, k)
 }

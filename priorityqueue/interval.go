@@ -45,11 +45,14 @@ func (q *Queue[T]) endIntervals() {
 	q.unlock()
 	var now time.Duration
 	lock := func() { q.mu.Lock(); now = q.advanceLocked() }
-	keytable.EachInSteps(&q.mu.keys, lock, q.unlock, func(s keytable.Slot) {
+	advance := func(none []struct{}, s keytable.Slot) []struct{} {
 		if q.mu.keys.At(s).Value.state.isInDue() {
 			due := q.mu.due.At(s)
 			due.Rank = min(due.Rank, int64(max(now, *q.mu.details.At(s).askedAt()))) // A time that is past means now.
 			q.mu.due.Replace(due)
 		}
-	})
+		return none
+	}
+	for range keytable.InSteps(&q.mu.keys, lock, q.unlock, advance) {
+	}
 }

@@ -223,6 +223,22 @@ func TestManyPausedGroupsTakeManyLocks(t *testing.T) {
 	}
 }
 
+// An event that is added while a shutdown ends the intervals comes before the end, as those before it.
+func TestAddWhileIntervalsEnd(t *testing.T) {
+	q := New(Config[string]{Clock: testkit.NewFakeClock(), MinInterval: time.Hour})
+	q.Add("a")
+	q.Get()
+	q.Done("a")
+	q.endIntervals()
+	q.Add("a")
+	for !q.tryShutDown(func() {}) {
+	}
+	q.ShutDown()
+	if key, shutdown := q.Get(); key != "a" || shutdown {
+		t.Errorf("got %q, shutdown is %v; %+v", key, shutdown, q.Stats())
+	}
+}
+
 // A getter that waits for the lock hands out its key when it has it, not when the wait began: otherwise the key
 // could be handed out before its MinInterval is over.
 func TestIntervalOfAGetThatWaitedForTheLock(t *testing.T) {

@@ -237,7 +237,7 @@ func TestJitter(t *testing.T) {
 	} {
 		low, high := bounds[0], bounds[1]
 		q := newTestQueue(t, s.client(), Config[string]{
-			Name: jitter.String(), Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: 2 * time.Hour,
+			Name: fmt.Sprint(jitter), Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: 2 * time.Hour,
 				Jitter: jitter},
 		})
 		for _, key := range keysNamed("k", 50) {

@@ -229,6 +229,32 @@ func TestSharedDelays(t *testing.T) {
 	}
 }
 
+// A panic of the function blocks no other caller.
+func TestConcurrentAfterAPanic(t *testing.T) {
+	panics := true
+	next := wait.DelayFunc(func() time.Duration {
+		if panics {
+			panics = false
+			panic("broken")
+		}
+		return time.Second
+	}).Concurrent()
+	func() {
+		defer func() { _ = recover() }()
+		next()
+	}()
+	returned := make(chan time.Duration)
+	go func() { returned <- next() }()
+	select {
+	case d := <-returned:
+		if d != time.Second {
+			t.Errorf("the second call returns %v", d)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the second call blocks")
+	}
+}
+
 func TestDelaysDoNotAllocate(t *testing.T) {
 	b := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 1 << 30, Cap: time.Hour}
 	next := b.DelayFunc()

@@ -90,22 +90,7 @@ func (k *Keys[T, V]) ExpiresLocked(s keytable.Slot) time.Duration {
 	return time.Duration(k.Order.At(s).Rank)
 }
 
-// FindOrInsertLocked returns the slot of key, its value, and when it expires. That is Now if it is new or has
-// expired: then the value is zero. The next call must be SetLifeLocked.
-func (k *Keys[T, V]) FindOrInsertLocked(h keytable.Hash, key T) (keytable.Slot, *V, time.Duration) {
-	s, e, inserted := k.Table.FindOrInsert(h, key)
-	expires := k.Now
-	if !inserted {
-		expires = max(expires, k.ExpiresLocked(s))
-	}
-	if expires == k.Now {
-		var zero V
-		e.Value = zero
-	}
-	return s, &e.Value, expires
-}
-
-// SetLifeLocked gives the key at s a life of that length.
+// SetLifeLocked gives the key at s, which Table has already, a life of that length.
 func (k *Keys[T, V]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 	e := slotheap.Entry{Rank: int64(Forever), Slot: s}
 	if length < Horizon {

@@ -30,12 +30,6 @@ func InSteps[K comparable, V, E any](t *Table[K, V], lock, unlock func(), add fu
 	}
 }
 
-// EachInSteps calls f for the slots of t in which keys live. It locks t for one slab at a time.
-func EachInSteps[K comparable, V any](t *Table[K, V], lock, unlock func(), f func(Slot)) {
-	for range InSteps(t, lock, unlock, func(none []struct{}, s Slot) []struct{} { f(s); return none }) {
-	}
-}
-
 // Map returns what f makes of each value of all.
 func Map[From, To any](all iter.Seq[From], f func(From) To) iter.Seq[To] {
 	return func(yield func(To) bool) {

@@ -216,12 +216,11 @@ func TestPreload(t *testing.T) {
 				slots = nil
 			}
 			table.Preload(append(slots[max(0, len(slots)-5):], None, None))
-			table.PreloadKeys([]Hashed[int]{{HashOf(key), key}, {HashOf(key + 1), key + 1}})
 		}
 		s, _ := insert(&table, key)
 		slots = append(slots, s)
 	}
-	if !table.IsLarge() {
+	if len(table.index.buckets) < largeIndex {
 		t.Fatalf("%d keys are not many", table.Len())
 	}
 	for len(slots) > 0 {

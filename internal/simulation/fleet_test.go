@@ -108,6 +108,8 @@ func (r *fleetRun) back(replicas int) int {
 	return math.MaxInt
 }
 
+var jitterNames = [...]string{"NoJitter", "FullJitter", "EqualJitter"}
+
 // TestBackoffSimulation simulates the fleet with each jitter and without. It writes the table in docs/backoff.md
 // if called with -update, and otherwise asserts that it is what it would write.
 func TestBackoffSimulation(t *testing.T) {
@@ -142,7 +144,7 @@ func fleetTable(runs []*fleetRun) string {
 		"| | requests while it is down | busiest second after 10 s | after 60 s | half are back after | all are back after | refused meanwhile |\n")
 	b.WriteString("|---|--:|--:|--:|--:|--:|--:|\n")
 	for _, r := range runs {
-		fmt.Fprintf(&b, "| `%v` | %d | %d | %d | %d s | %d s | %d |\n", r.jitter, total(r.refused[:fleetDown]),
+		fmt.Fprintf(&b, "| `%v` | %d | %d | %d | %d s | %d s | %d |\n", jitterNames[r.jitter], total(r.refused[:fleetDown]),
 			r.busiest(10), r.busiest(60), r.back(fleetSize/2), r.back(fleetSize), total(r.refused[fleetDown:]))
 	}
 	return b.String()
