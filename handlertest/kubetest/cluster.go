@@ -58,8 +58,14 @@ func (c *Cluster) Others() client.Client { return &kubeClient{cluster: c} }
 // Create creates an object in the name of somebody else, with the status that it has. It panics if that
 // fails.
 func (c *Cluster) Create(o client.Object) {
-	_, err := (&kubeClient{cluster: c}).createWhole(background, o)
-	must(err)
+	o = o.DeepCopyObject().(client.Object)
+	whole := o.DeepCopyObject().(client.Object)
+	must(c.Others().Create(background, o))
+	if c.hasStatus(o) {
+		whole.SetName(o.GetName())
+		whole.SetResourceVersion(o.GetResourceVersion())
+		must(c.Others().Status().Update(background, whole))
+	}
 }
 
 // Delete deletes an object in the name of somebody else: if it has finalizers, it is only marked. It does

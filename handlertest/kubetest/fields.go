@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/unstructuredscheme"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -81,12 +82,6 @@ func (oneVersion) ConvertToVersion(o runtime.Object, _ runtime.GroupVersioner) (
 	return o, nil
 }
 
-func (oneVersion) Default(runtime.Object) {}
-
-func (oneVersion) New(kind schema.GroupVersionKind) (runtime.Object, error) {
-	return emptyObject(kind), nil
-}
-
 func emptyObject(kind schema.GroupVersionKind) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(kind)
@@ -102,7 +97,8 @@ func (c *Cluster) fieldsOf(kind schema.GroupVersionKind, status bool) *managedfi
 	if status {
 		subresource = "status"
 	}
-	fields, err := managedfields.NewDefaultCRDFieldManager(types, oneVersion{}, oneVersion{}, oneVersion{}, kind,
+	fields, err := managedfields.NewDefaultCRDFieldManager(types, oneVersion{},
+		unstructuredscheme.NewUnstructuredDefaulter(), unstructuredscheme.NewUnstructuredCreator(), kind,
 		kind.GroupVersion(), subresource, nil)
 	if err != nil {
 		panic(fmt.Sprintf("kubetest: %v", err))

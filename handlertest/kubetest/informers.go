@@ -28,15 +28,6 @@ func (p processCache) GetInformer(_ context.Context, o client.Object, _ ...cache
 	return informer{manager: p.manager, kind: kind, like: o}, err
 }
 
-func (p processCache) GetInformerForKind(ctx context.Context, kind schema.GroupVersionKind,
-	_ ...cache.InformerGetOption) (cache.Informer, error) {
-	o, err := p.manager.cluster.scheme.New(kind)
-	if err != nil {
-		return nil, err
-	}
-	return informer{manager: p.manager, kind: kind, like: o.(client.Object)}, nil
-}
-
 func (p processCache) WaitForCacheSync(context.Context) bool { return true }
 
 func (p processCache) Start(ctx context.Context) error {

@@ -63,25 +63,23 @@ type kindMapper struct {
 
 func (m kindMapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
 	c := m.cluster
-	known := versions
-	for _, gv := range c.scheme.PrioritizedVersionsForGroup(kind.Group) {
-		if len(versions) == 0 {
-			known = append(known, gv.Version)
-		}
-	}
+	known := meta.NewDefaultRESTMapper(c.scheme.PrioritizedVersionsForGroup(kind.Group))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, version := range known {
-		full := kind.WithVersion(version)
-		if !c.scheme.Recognizes(full) && c.truth[full] == nil {
-			continue
-		}
-		plural, _ := meta.UnsafeGuessKindToResource(full)
+	add := func(kind schema.GroupVersionKind) {
 		scope := meta.RESTScopeNamespace
-		if c.isGlobal(full) {
+		if c.isGlobal(kind) {
 			scope = meta.RESTScopeRoot
 		}
-		return &meta.RESTMapping{Resource: plural, GroupVersionKind: full, Scope: scope}, nil
+		known.Add(kind, scope)
 	}
-	return nil, &meta.NoKindMatchError{GroupKind: kind, SearchedVersions: versions}
+	for _, gv := range c.scheme.VersionsForGroupKind(kind) {
+		add(gv.WithKind(kind.Kind))
+	}
+	for full := range c.truth {
+		if full.GroupKind() == kind {
+			add(full)
+		}
+	}
+	return known.RESTMapping(kind, versions...)
 }

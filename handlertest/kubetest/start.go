@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -56,19 +55,8 @@ func (c *Cluster) Start(setUp func(m *Manager) error) {
 
 // handle returns a reconciler as a handler.
 func handle(r reconcile.Func) worker.Handler[reconcile.Request] {
-	var mu sync.Mutex
-	requeues := make(map[reconcile.Request]int) // in a row, by Result.Requeue
 	return func(ctx context.Context, request reconcile.Request) error {
 		result, err := r(ctx, request)
-		mu.Lock()
-		n := requeues[request]
-		delete(requeues, request)
-		//lint:ignore SA1019 Reconcilers still return it.
-		again := err == nil && result.RequeueAfter == 0 && result.Requeue
-		if again {
-			requeues[request] = n + 1
-		}
-		mu.Unlock()
 		switch {
 		case errors.Is(err, reconcile.TerminalError(nil)):
 			return worker.Terminal(err)
@@ -76,8 +64,9 @@ func handle(r reconcile.Func) worker.Handler[reconcile.Request] {
 			return err
 		case result.RequeueAfter > 0:
 			return worker.RequeueAfter(result.RequeueAfter)
-		case again: // The delays of the rate limiter.
-			return worker.RequeueAfter(min(5*time.Millisecond<<min(n, 20), 1000*time.Second))
+		//lint:ignore SA1019 Reconcilers still return it.
+		case result.Requeue:
+			return worker.RequeueAfter(time.Second) // The rate limiter's delays grow from 5 ms to 1,000 s.
 		}
 		return nil
 	}

@@ -79,18 +79,6 @@ func (k *kubeClient) Create(ctx context.Context, o client.Object, opts ...client
 	})
 }
 
-// createWhole creates a copy of o with the status that it has, and returns it.
-func (k *kubeClient) createWhole(ctx context.Context, o client.Object) (client.Object, error) {
-	o = o.DeepCopyObject().(client.Object)
-	status := o.DeepCopyObject().(client.Object)
-	if err := k.Create(ctx, o); err != nil || !k.cluster.hasStatus(o) {
-		return o, err
-	}
-	status.SetName(o.GetName())
-	status.SetResourceVersion(o.GetResourceVersion())
-	return status, k.Status().Update(ctx, status)
-}
-
 func (k *kubeClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	var options client.UpdateOptions
 	options.ApplyOptions(opts)
