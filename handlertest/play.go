@@ -26,7 +26,7 @@ type result struct {
 	story    []told
 	accepted []acceptance
 	known    []acceptance // what has happened of it
-	steps    int64        // how many events it had
+	steps    int          // how many events it had
 	runs     int          // Scenario.Runs
 }
 
@@ -35,7 +35,7 @@ func (s *sim) result() result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	res := result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0,
-		story: slices.Clone(s.story), moments: s.moments, steps: s.steps.Load(), accepted: s.accepted,
+		story: slices.Clone(s.story), moments: s.moments, steps: s.steps, accepted: s.accepted,
 		known: slices.Collect(maps.Keys(s.known))}
 	for at, n := range s.counts {
 		res.sites = append(res.sites, site{at.kind, at.name, n})

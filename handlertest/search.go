@@ -202,7 +202,7 @@ func number(variable string, otherwise uint64) (uint64, error) {
 // shrunk describes the shortest schedule for a failure.
 func (s *search) shrunk(found schedule, failed *failure, which string) string {
 	runs := s.runs
-	steps := int64(0)
+	steps := 0
 	fails := func(smaller schedule) bool {
 		res := s.under(newDecider(smaller, 0), false)
 		steps += res.steps

@@ -19,11 +19,12 @@ const stepTime = time.Millisecond
 // time. Everything that may happen in another order is an event, and between two events all goroutines of the
 // bubble are blocked. So a run depends on its schedule alone, as long as the handler itself does.
 type sim struct {
-	began     time.Time
-	wake      chan struct{}   // has an element when there is a new event
-	steps     atomic.Int64    // how many events have happened
-	lastEvent time.Time       // for drive
-	moments   []time.Duration // of events, since the run began, until the first of atRest is called; for drive
+	began time.Time
+	wake  chan struct{} // has an element when there is a new event
+	// Only drive writes these.
+	steps     int // how many events have happened
+	lastEvent time.Time
+	moments   []time.Duration // of events, since the run began, until the first of atRest is called
 
 	afterEvents func()      // checks invariants
 	measuring   atomic.Bool // Measure runs
@@ -168,7 +169,7 @@ const (
 
 // countStep counts an event, and fails a run that takes too long.
 func (s *sim) countStep() {
-	steps := s.steps.Add(1)
+	s.steps++
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mayStep, mayWrite := maxSteps+s.madeByOthers*maxSteps/100, maxWrites+s.madeByOthers*maxWrites/100
@@ -185,7 +186,7 @@ func (s *sim) countStep() {
 	case s.failed != nil:
 	case s.writes > mayWrite:
 		tooLong(mayWrite, "writes", "writes")
-	case s.calmSteps > mayStep || steps > int64(10*mayStep):
+	case s.calmSteps > mayStep || s.steps > 10*mayStep:
 		tooLong(mayStep, "steps", "runs")
 	}
 }

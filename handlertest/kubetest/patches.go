@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,10 +60,9 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 	}
 	var wanted map[string]any
 	if patch.Type() != types.JSONPatchType {
-		if err := json.Unmarshal(data, &wanted); err != nil {
+		if err := utiljson.Unmarshal(data, &wanted); err != nil { // with integers
 			return apierrors.NewBadRequest(err.Error())
 		}
-		integers(wanted)
 	}
 	version, _, _ := unstructured.NestedString(wanted, "metadata", "resourceVersion")
 	w.oneVersion = version != ""
@@ -144,27 +144,8 @@ func (c *Cluster) patched(kind schema.GroupVersionKind, o client.Object, patchTy
 		return nil, err
 	}
 	var content map[string]any
-	if err := json.Unmarshal(after, &content); err != nil {
+	if err := utiljson.Unmarshal(after, &content); err != nil {
 		return nil, err
 	}
-	return c.fromContent(kind, integers(content).(map[string]any))
-}
-
-// integers returns a value of JSON with the integers that Kubernetes' converter has.
-func integers(value any) any {
-	switch v := value.(type) {
-	case float64:
-		if v == float64(int64(v)) {
-			return int64(v)
-		}
-	case []any:
-		for i := range v {
-			v[i] = integers(v[i])
-		}
-	case map[string]any:
-		for key := range v {
-			v[key] = integers(v[key])
-		}
-	}
-	return value
+	return c.fromContent(kind, content)
 }

@@ -95,17 +95,14 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, w w
 	case c.hasStatus(old):
 		copyField(asked, before, "status")
 	}
+	for _, fixed := range []string{"resourceVersion", "uid", "generation", "generateName", "creationTimestamp",
+		"deletionTimestamp", "deletionGracePeriodSeconds"} {
+		copyField(asked, before, "metadata", fixed)
+	}
 	now, err := c.fromContent(kind, asked)
 	if err != nil {
 		return nil, err
 	}
-	now.SetResourceVersion(old.GetResourceVersion())
-	now.SetUID(old.GetUID())
-	now.SetGeneration(old.GetGeneration())
-	now.SetGenerateName(old.GetGenerateName())
-	now.SetDeletionTimestamp(old.GetDeletionTimestamp())
-	now.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
-	now.SetCreationTimestamp(old.GetCreationTimestamp())
 	if c.Default != nil {
 		c.Default(now)
 	}
