@@ -2,14 +2,11 @@ package worker
 
 import (
 	"context"
-	"log/slog"
-	"math"
 	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/dueloop"
 )
 
 // This file follows a call from the hand-out of its key to Done. The steps, in their order:
@@ -69,7 +66,7 @@ func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], gorou
 		atOnce: h.AtOnce, result: Result[T]{Key: h.Key, Attempt: attempt, Started: t.options.Clock.Now()}}
 	c.makeContext()
 	if c.lostBefore = c.hasLostLease(); c.lostBefore {
-		t.logger.Log(base, slog.LevelWarn, "The lease of a key ended before its handler was called", "key", h.Key)
+		t.logger.WarnContext(base, "The lease of a key ended before its handler was called", "key", h.Key)
 	}
 	return c
 }
@@ -96,7 +93,7 @@ func (p *Pool[T]) handleKey(w *worker[T], h workqueue.HandOut[T]) {
 	case p.options.KeepQueue || p.tracker.leaser != nil: // Somebody else will handle the key.
 		p.handBack(c, c.atOnce)
 	default:
-		p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, h.Key) })
+		p.noteNotStarted(h.Key)
 	}
 	c.endContext()
 	p.done(h.Key)
@@ -108,10 +105,10 @@ func (p *Pool[T]) startCall(w *worker[T], c *Tracked[T]) bool {
 	defer p.mu.Unlock()
 	w.getting, w.call = false, c
 	if c.lostBefore || !p.mayStartLocked() {
-		p.signal() // leftBehind may wait for w.
+		p.signal() // endQueue may wait for w.
 		return false
 	}
-	delete(p.mu.refused, c.result.Key) // If it was refused, it has come nevertheless, by an earlier add.
+	delete(p.mu.notStarted, c.result.Key) // It has come nevertheless, by an earlier add.
 	p.tracker.start(c)
 	return true
 }
@@ -123,7 +120,7 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 	defer func() {
 		if v := recover(); v != nil {
 			if p.options.CrashOnPanic {
-				p.tracker.logger.Log(c.base, slog.LevelError, "The handler panicked", "key", c.result.Key, "panic", v)
+				p.tracker.logger.ErrorContext(c.base, "The handler panicked", "key", c.result.Key, "panic", v)
 				panic(v) // The stack that the runtime prints is still that of the handler.
 			}
 			err = &PanicError{v, debug.Stack()} // Here, because the deferred function has the panic's stack.
@@ -225,13 +222,9 @@ func (p *Pool[T]) addAgain(c *Tracked[T]) {
 		priority = *c.result.Priority
 	}
 	p.addAfter(c.result.Key, priority, c.result.After)
-	if c.result.AtOnce > maxAtOnce && p.tracker.answerer == nil {
-		// It was to come at once, but is slowed down: a shutdown before that drops it.
-		p.noteRefused(c.result.Key, dueloop.AddSaturated(p.tracker.loop.Now(), c.result.After))
-	}
 }
 
-// addAfter adds a key of this pool. After the shutdown the queue refuses it: see refused.
+// addAfter adds a key of this pool. After the shutdown the queue refuses it.
 func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 	switch t := p.tracker; {
 	case t.answerer != nil:
@@ -242,12 +235,12 @@ func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 		p.queue.AddAfter(key, after)
 	}
 	if after <= 0 && p.queue.ShuttingDown() {
-		p.noteRefused(key, math.MaxInt64)
+		p.noteNotStarted(key)
 	}
 }
 
-func (p *Pool[T]) noteRefused(key T, until time.Duration) {
-	p.locked(func() { p.mu.refused[key] = until })
+func (p *Pool[T]) noteNotStarted(key T) {
+	p.locked(func() { p.mu.notStarted[key] = struct{}{} })
 }
 
 // handBack adds the key again as it came: with its causes, its priority, and the failures that it has. atOnce

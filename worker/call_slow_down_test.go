@@ -3,74 +3,32 @@ package worker_test
 import (
 	"context"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// A key that is slowed down because it asks for itself at once too often is not lost at the end.
+// A key that asks for itself at once too often waits in the queue, as after any delay.
 func TestSlowDownAtTheEnd(t *testing.T) {
-	for name, o := range map[string]options{"Running": {}, "All": {Drain: worker.All},
-		"Nothing": {Drain: worker.Nothing}} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, q stringQueue) {
-				q.Add("a")
-				r := run(t, worker.New(q, answers(worker.RequeueAfter(0)), o))
-				r.after(time.Minute)
-				r.endLeaving("1 queued and not started: a")
-				wantMatchedDones(t, q)
-			})
-		})
-	}
-	t.Run("KeepQueue", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, q stringQueue) {
-			q.Add("a")
-			r := run(t, worker.New(q, answers(worker.RequeueAfter(0)), options{KeepQueue: true}))
-			r.after(time.Minute)
-			r.endCleanly() // The key waits in the queue.
-			next := worker.New(q, fine, options{})
-			r = run(t, next)
-			r.after(10 * time.Second)
-			if n := next.Stats().Handled; n != 1 {
-				t.Errorf("the next pool has handled %d keys", n)
-			}
-			r.endCleanly()
-		})
-	})
-	t.Run("it was removed", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, _ stringQueue) {
-			q := priorityqueue.New(priorityqueue.Config[string]{})
-			q.Add("a")
-			r := run(t, worker.New(q, answers(worker.RequeueAfter(0)), options{}))
-			r.after(time.Minute)
-			q.Remove("a")
-			r.after(2 * time.Minute)
-			r.endCleanly()
-		})
-	})
-	t.Run("it has come meanwhile", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, q stringQueue) {
-			var isFine atomic.Bool
-			q.Add("a")
-			r := run(t, worker.New(q, func(context.Context, string) error {
-				if isFine.Load() {
-					return nil
-				}
-				return worker.RequeueAfter(0)
-			}, options{}))
-			r.after(time.Minute)
-			isFine.Store(true)
-			r.after(2 * time.Minute)
-			r.endCleanly()
-		})
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("a")
+		r := run(t, worker.New(q, answers(worker.RequeueAfter(0)), options{KeepQueue: true}))
+		r.after(time.Minute)
+		r.endCleanly()
+		next := worker.New(q, fine, options{})
+		r = run(t, next)
+		r.after(10 * time.Second)
+		if n := next.Stats().Handled; n != 1 {
+			t.Errorf("the next pool has handled %d keys", n)
+		}
+		r.endCleanly()
 	})
 }
 
 // A key that is interrupted again and again is slowed down also if its handler has arranged a hold and
-// released it, and if a hook does that. A hold that is not released comes instead.
+// released it, in the call or right after it, and if a hook does that. A hold that is not released comes after
+// the slow-down.
 func TestSlowDownBesideHold(t *testing.T) {
 	interrupts := func(ctx context.Context, q stringQueue, key string) error {
 		until := worker.CallOf(ctx).UntilAdded()
@@ -81,10 +39,12 @@ func TestSlowDownBesideHold(t *testing.T) {
 	for name, c := range map[string]struct {
 		byHook   bool
 		released bool
+		soon     bool   // right after the call
 		most     uint64 // how many calls there may be in a minute
 	}{
 		"released":            {released: true, most: 25},
 		"released in a hook":  {byHook: true, released: true, most: 25},
+		"released soon":       {soon: true, most: 25},
 		"until its limit":     {most: 3},
 		"a hook's, likewise ": {byHook: true, most: 3},
 	} {
@@ -94,6 +54,8 @@ func TestSlowDownBesideHold(t *testing.T) {
 					release := worker.CallOf(ctx).Hold("the world", 29*time.Second)
 					if c.released {
 						release()
+					} else if c.soon {
+						time.AfterFunc(time.Microsecond, release)
 					}
 				}
 				o := options{}

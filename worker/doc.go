@@ -62,9 +62,9 @@
 // is on hold no worker gets it, and its adds come when the hold ends, merged. The queue still counts it as
 // being processed: in a priorityqueue it takes one place in the Limit of its group.
 //
-// A hold ends early by [Pool.Release], with the key's lease, when a [leasing.Leaser] wants the key back, and
-// with Run. (With Options.Drain [All] Run waits for keys on hold that were added again, unless the queue is
-// on a server.) So a handler must cope with a key that comes too early.
+// A hold ends early by [Pool.Release], with the key's lease, when a [leasing.Leaser] wants the key back, when
+// the queue is shut down and has nothing queued, and with Run. So a handler must cope with a key that comes
+// too early.
 //
 // # The beginning and the end
 //
@@ -74,8 +74,9 @@
 //  1. Options.Drain decides what is still finished, for up to Options.DrainTimeout.
 //  2. The handlers' contexts end, and handlers get Options.CancelGrace to notice.
 //  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool,
-//     have keys of it. Run waits until a server knows how the calls have ended, up to CancelGrace. It returns
-//     nil or the fatal error. [Pool.Left] and the log have what is left undone.
+//     have keys of it. Run waits until each Done has returned and a server knows how the calls have ended, up
+//     to CancelGrace or a second. It returns nil or the fatal error. [Pool.Left] and the log have what is left
+//     undone.
 //
 // If somebody else shuts the queue down, all that is queued is handled first, without a limit, and step 3
 // follows. A handler that is left behind keeps its key. When it returns after all, hooks and Done are called

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -19,7 +18,7 @@ import (
 //
 //	arrangeHold  during the call, by Call.Hold
 //	begin        after the call, in place of Done, unless all has been released already
-//	end          by the last release, Release, EndHolds, the end of the lease, or endVainHolds
+//	end          by the last release, Release, the end of the lease, or closeHolds
 //	endAtLimits  the same for those that have come to their limits
 //	done         then, once: it calls the queue's Done
 
@@ -28,41 +27,29 @@ type hold[T comparable] struct {
 	tracker *Tracker[T]
 	key     T
 
-	// The tracker's mu guards what follows.
+	// These do not change once the hold has begun.
 
-	reason     string
-	limit      time.Duration
-	slow       bool // not arranged by the handler: the key is slowed down, see slowDownLocked
-	unreleased int  // how many releases have not been called
-	phase      holdPhase
-	slot       keytable.Slot // in the table of holds
-	since      time.Duration // when it began, on the loop's clock
+	reason       string
+	limit        time.Duration
+	slow         bool          // not arranged by the handler: the key is slowed down, see slowDownLocked
+	since        time.Duration // when it began, on the loop's clock
+	callDone     func(key T)   // calls the queue's Done
+	releaseLease func()        // nil without a lease
 
-	// doneOrHold sets these before the hold begins.
-
-	callDone     func(key T) // calls the queue's Done
-	releaseLease func()      // nil without a lease
+	unreleased int // how many releases have not been called. The tracker's mu guards it.
 }
 
-type holdPhase uint8
-
-const (
-	holdArranged holdPhase = iota // The call is still running, or its key was not put on hold.
-	holdBegun
-	holdEnded
-)
-
-// holds has the holds of a tracker that have begun, until their Done has returned. The tracker's mu guards
-// it. One goroutine, the tracker's loop, waits for all limits, and runs only while there are any.
+// holds has the holds of a tracker. The tracker's mu guards it. One goroutine, the tracker's loop, waits for
+// all limits, and runs only while there are any.
 type holds[T comparable] struct {
-	table  keytable.Table[T, *hold[T]]
-	limits slotheap.Heap // when each hold comes to its limit, on the loop's clock; Never once it has ended
-	total  int           // how many there are; table may lack one whose key is on hold again
-	slow   int           // how many of these the handler has not arranged
-	closed bool          // by EndHolds: no key is put on hold any more
-	// unchecked reports that a hold has begun since endVainHolds has looked at all.
-	unchecked bool
+	table  keytable.Table[T, *hold[T]] // those that have begun and not ended
+	limits slotheap.Heap               // when each of them comes to its limit, on the loop's clock
+	slow   int                         // how many of them the handler has not arranged
+	ending int                         // how many have ended, and their Done has not returned
+	closed bool                        // by closeHolds: no key is put on hold any more
 }
+
+func (hs *holds[T]) any() bool { return hs.table.Len()+hs.ending > 0 }
 
 // OnHoldKey is a key that is on hold.
 type OnHoldKey[T comparable] struct {
@@ -103,12 +90,15 @@ func (c *Tracked[T]) arrangeHold(reason string, limit time.Duration) (release fu
 // doneOrHold calls callDone, at once or, if the key is put on hold, when the hold ends. callDone gets the
 // key, so a pool has the same function for all keys.
 func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
-	t, h := c.tracker, c.neededHold()
+	t := c.tracker
+	h := c.nextHold()
 	if h == nil {
 		callDone(c.result.Key)
 		return
 	}
-	h.callDone = callDone
+	if h.callDone = callDone; h.slow {
+		h.callDone = func(T) { c.doneOrHold(callDone) } // The handler's own hold comes next.
+	}
 	t.queue.PutOnHold(h.key)       // Before begin: then Done may come at any time.
 	leased := context.Background() // Not the pool's: its end would wake a goroutine for each hold.
 	if t.leaser != nil {
@@ -123,64 +113,49 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	context.AfterFunc(leased, func() { h.end() }) // done also ends leased, when this does nothing.
 }
 
-// neededHold returns the hold that the call needs at its end, or nil. A key whose lease is lost needs none.
-func (c *Tracked[T]) neededHold() *hold[T] {
+// nextHold returns the hold that must come before the call's Done, or nil. A key whose lease is lost needs
+// none.
+func (c *Tracked[T]) nextHold() *hold[T] {
 	t, r := c.tracker, &c.result
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case r.Next == NextLost:
 		return nil
+	case c.slowDown > 0:
+		h := &hold[T]{tracker: t, key: r.Key, limit: c.slowDown, slow: true, unreleased: 1,
+			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", r.AtOnce)}
+		c.slowDown = 0
+		return h
 	case c.hold != nil && c.hold.unreleased > 0:
 		return c.hold
-	case c.slowDown > 0:
-		return &hold[T]{tracker: t, key: r.Key, limit: c.slowDown, slow: true, unreleased: 1,
-			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", r.AtOnce)}
 	}
 	return nil
 }
 
-// begin puts the key on hold. It returns false if nothing is left to wait for, or nobody comes any more.
+// begin puts the key on hold. It returns false if nothing is left to wait for.
 func (h *hold[T]) begin() bool {
 	t := h.tracker
-	vain, now := h.isVain(), t.loop.Now() // Not under mu: foreign code.
+	now := t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
 	defer t.unlockAndTend()
 	hs := &t.mu.holds
-	if vain || hs.closed || h.unreleased == 0 {
+	if hs.closed || h.unreleased == 0 {
 		return false
 	}
-	s, e, _ := hs.table.FindOrInsert(keytable.HashOf(h.key), h.key)
-	if e.Value != nil && e.Value.phase == holdBegun {
+	s, e, inserted := hs.table.FindOrInsert(keytable.HashOf(h.key), h.key)
+	if !inserted {
 		return false // The lease of an earlier call is lost, and its hold is about to end.
 	}
-	e.Value = h
-	h.slot, h.phase, h.since = s, holdBegun, now
-	hs.limits.Set(slotheap.Entry{Rank: int64(h.untilLocked()), Slot: s})
-	hs.unchecked = true
-	hs.total++
+	e.Value, h.since = h, now
+	hs.limits.Push(slotheap.Entry{Rank: int64(h.until()), Slot: s})
 	if h.slow {
 		hs.slow++
 	}
 	return true
 }
 
-func (h *hold[T]) untilLocked() time.Duration { return dueloop.AddSaturated(h.since, h.limit) }
-
-// isVain reports whether the queue is shut down and nothing is to be gained from the hold: it only slows the
-// key down, no add from before the shutdown brings the key, or the queue is on a server, which hands out no
-// more to this process.
-func (h *hold[T]) isVain() bool {
-	t := h.tracker
-	switch {
-	case !t.queue.ShuttingDown():
-		return false
-	case h.slow || t.answerer != nil:
-		return true
-	}
-	inQueue, found := t.queue.SnapshotKey(h.key)
-	return found && !inQueue.Again
-}
+func (h *hold[T]) until() time.Duration { return dueloop.AddSaturated(h.since, h.limit) }
 
 // end ends the hold, and reports whether it had begun and not ended.
 func (h *hold[T]) end() bool {
@@ -196,13 +171,20 @@ func (h *hold[T]) end() bool {
 }
 
 func (h *hold[T]) endLocked(now time.Duration) bool {
-	if h.phase != holdBegun {
+	t := h.tracker
+	hs := &t.mu.holds
+	s, e := hs.table.Lookup(h.key)
+	if e == nil || e.Value != h {
 		return false
 	}
-	t := h.tracker
-	h.phase = holdEnded
-	t.mu.holds.limits.Replace(slotheap.Entry{Rank: int64(dueloop.Never), Slot: h.slot})
-	if !h.slow && now-h.since >= shortestHold {
+	slotheap.Drop(&hs.limits, &hs.table, s)
+	hs.ending++
+	if h.slow {
+		hs.slow--
+		return true
+	}
+	t.mu.holdTimes.Observe(max(0, now-h.since))
+	if now-h.since >= shortestHold {
 		t.mu.records.resetAtOnce(h.key) // What comes after a hold that has lasted does not come at once.
 	}
 	return true
@@ -212,19 +194,9 @@ func (h *hold[T]) endLocked(now time.Duration) bool {
 func (h *hold[T]) done() {
 	h.callQueueDone()
 	t := h.tracker
-	now := t.loop.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	hs := &t.mu.holds
-	if h.slow {
-		hs.slow--
-	} else {
-		t.mu.holdTimes.Observe(max(0, now-h.since))
-	}
-	if s, e := hs.table.Lookup(h.key); e != nil && e.Value == h {
-		slotheap.Drop(&hs.limits, &hs.table, s)
-	}
-	hs.total--
+	t.mu.holds.ending--
 	t.mu.dones++
 	if t.mu.nextDone != nil {
 		close(t.mu.nextDone)
@@ -282,14 +254,13 @@ func (t *Tracker[T]) endAtLimits() (until time.Duration, ok bool) {
 	}
 	for _, h := range due { // Afterwards: the logger may be slow.
 		if !h.slow {
-			t.logger.Log(context.Background(), slog.LevelWarn, "A key was on hold to its limit",
-				"key", h.key, "limit", h.limit, "reason", h.reason)
+			t.logger.Warn("A key was on hold to its limit", "key", h.key, "limit", h.limit, "reason", h.reason)
 		}
 	}
 	return until, ok
 }
 
-// eachHold yields the holds whose Done has not returned. Nothing is locked meanwhile.
+// eachHold yields the holds that have begun and not ended. Nothing is locked meanwhile.
 func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
 	table := &t.mu.holds.table
 	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(all []*hold[T], s keytable.Slot) []*hold[T] {
@@ -297,39 +268,20 @@ func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
 	})
 }
 
-// endVainHolds ends the holds of keys that no add will bring, after the queue was shut down. A hold that it
-// has left alone will not become vain, so it looks at each once.
-func (t *Tracker[T]) endVainHolds() {
-	t.mu.Lock()
-	unchecked := t.mu.holds.unchecked
-	t.mu.holds.unchecked = false
-	t.mu.Unlock()
-	if !unchecked {
-		return
-	}
-	for h := range t.eachHold() {
-		if h.isVain() {
-			h.end()
-		}
-	}
-}
-
 // keysOnHold returns up to limit of the keys on hold, the one whose hold began first at the front.
 func keysOnHold[T, K comparable](t *Tracker[T], limit int, show func(T) K) []OnHoldKey[K] {
 	all := []OnHoldKey[K]{}
 	for h := range t.eachHold() {
-		t.mu.Lock()
-		if h.phase == holdBegun && !h.slow {
-			all = append(all, newOnHoldKeyLocked(h, show(h.key)))
+		if !h.slow {
+			all = append(all, newOnHoldKey(h, show(h.key)))
 		}
-		t.mu.Unlock()
 	}
 	slices.SortStableFunc(all, func(a, b OnHoldKey[K]) int { return a.Since.Compare(b.Since) })
 	return all[:max(0, min(limit, len(all)))]
 }
 
-func newOnHoldKeyLocked[T, K comparable](h *hold[T], shown K) OnHoldKey[K] {
-	return OnHoldKey[K]{shown, h.reason, h.tracker.loop.Time(h.since), h.tracker.loop.Time(h.untilLocked())}
+func newOnHoldKey[T, K comparable](h *hold[T], shown K) OnHoldKey[K] {
+	return OnHoldKey[K]{shown, h.reason, h.tracker.loop.Time(h.since), h.tracker.loop.Time(h.until())}
 }
 
 // Release ends the hold of key, and reports whether key was on hold. It calls the queue's Done.
@@ -354,19 +306,28 @@ func (t *Tracker[T]) isOnHoldLocked(key T) bool {
 	return h != nil && !h.slow
 }
 
-// EndHolds ends all holds, and waits for their Dones. After that no key is put on hold.
-func (t *Tracker[T]) EndHolds() {
+// closeHolds ends all holds. After that no key is put on hold. It may be called any number of times.
+func (t *Tracker[T]) closeHolds() {
 	t.mu.Lock()
+	wasClosed := t.mu.holds.closed
 	t.mu.holds.closed = true
 	t.mu.Unlock()
+	if wasClosed {
+		return
+	}
 	for h := range t.eachHold() {
 		h.end()
 	}
+}
+
+// EndHolds ends all holds, and waits for their Dones. After that no key is put on hold.
+func (t *Tracker[T]) EndHolds() {
+	t.closeHolds()
 	for {
 		t.mu.Lock()
-		total, next := t.mu.holds.total, t.nextDoneLocked()
+		isAny, next := t.mu.holds.any(), t.nextDoneLocked()
 		t.mu.Unlock()
-		if total == 0 {
+		if !isAny {
 			break
 		}
 		<-next

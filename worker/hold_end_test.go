@@ -426,25 +426,3 @@ func TestHoldAfterEndHolds(t *testing.T) {
 		}
 	})
 }
-
-// After the shutdown a call is not put on hold if no add from before brings its key.
-func TestHoldOfTrackerAfterTheShutdown(t *testing.T) {
-	for _, again := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			q := newQueue()
-			q.Add("a")
-			q.Get()
-			if again {
-				q.Add("a")
-			}
-			q.ShutDown()
-			b := worker.NewTracker(q, options{})
-			done := false
-			callOnHold(t, b, time.Minute, func() { done = true })
-			if held := b.Stats().OnHold == 1; held != again || done == again {
-				t.Errorf("added again: %v, held: %v, Done: %v", again, held, done)
-			}
-			b.EndHolds()
-		})
-	}
-}

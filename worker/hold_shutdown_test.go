@@ -3,45 +3,31 @@ package worker_test
 import (
 	"context"
 	"runtime"
-	"strconv"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
-	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// How a pool ends that holds keys: only Drain All waits for them, for as long as DrainTimeout allows.
+// All holds end with the pool. With Drain All, or if somebody else shuts the queue down, their keys are handled.
 func TestHoldAtTheEnd(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		o        options
-		release  bool // after 10 s
-		returns  time.Duration
 		left     string
 		calls    []string
 		shutdown bool // somebody else shuts the queue down
 	}{
-		{name: "running", returns: time.Second, left: "1 queued and not started: a"},
-		{name: "nothing", o: options{Drain: worker.Nothing}, returns: time.Second,
-			left: "1 queued and not started: a"},
-		{name: "all, released", o: options{Drain: worker.All}, release: true, returns: 10 * time.Second,
-			left: "nothing", calls: []string{"a 1 10s"}},
-		{name: "All, limit first", o: options{Drain: worker.All}, returns: 20 * time.Second, left: "nothing",
-			calls: []string{"a 1 20s"}},
-		{name: "all, timeout", o: options{Drain: worker.All, DrainTimeout: 10 * time.Second},
-			returns: 11 * time.Second,
-			left:    "1 queued and not started: a"},
-		{name: "all, four workers", o: options{Drain: worker.All, Workers: 4}, release: true,
-			returns: 10 * time.Second,
-			left:    "nothing", calls: []string{"a 1 10s"}},
-		{name: "shut down", shutdown: true, release: true, returns: 10 * time.Second, left: "nothing",
-			calls: []string{"a 1 10s"}},
-		{name: "keep", o: options{KeepQueue: true}, returns: time.Second, left: "nothing"},
+		{name: "running", left: "1 queued and not started: a"},
+		{name: "nothing", o: options{Drain: worker.Nothing}, left: "1 queued and not started: a"},
+		{name: "all", o: options{Drain: worker.All}, left: "nothing", calls: []string{"a 1 1s"}},
+		{name: "all, four workers", o: options{Drain: worker.All, Workers: 4}, left: "nothing",
+			calls: []string{"a 1 1s"}},
+		{name: "shut down", shutdown: true, left: "nothing", calls: []string{"a 1 1s"}},
+		{name: "keep", o: options{KeepQueue: true}, left: "nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			overHolding(t, func(t *testing.T, q stringQueue) {
@@ -58,16 +44,8 @@ func TestHoldAtTheEnd(t *testing.T) {
 				} else {
 					r.cancel()
 				}
-				returned := make(chan time.Duration, 1)
-				var err error
-				go func() {
-					err = <-r.result
-					returned <- time.Since(r.begun)
-				}()
-				if r.after(10 * time.Second); c.release {
-					h.releaseAll()
-				}
-				if at := <-returned; at != c.returns {
+				err := <-r.result
+				if at := time.Since(r.begun); at != time.Second {
 					t.Errorf("returned after %v", at)
 				}
 				r.wantLeft(err, c.left)
@@ -84,12 +62,10 @@ func TestHoldAtTheEnd(t *testing.T) {
 	}
 }
 
-// A hold that begins after the shutdown ends at once, because its key cannot be queued again, unless it was added
-// before.
+// A hold that begins after the shutdown ends at once. Its key comes if it was added before.
 func TestHoldAfterTheShutdown(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		overHolding(t, func(t *testing.T, q stringQueue) {
-			_, reads := q.(workqueue.Extended[string])
 			h := newHolder()
 			h.answers = []answer{h.hold(20 * time.Second)}
 			r := run(t, worker.New(q, func(ctx context.Context, key string) error {
@@ -101,10 +77,7 @@ func TestHoldAfterTheShutdown(t *testing.T) {
 			returns, left := 2*time.Second, "1 queued and not started: a"
 			if again {
 				q.Add("a")
-				// The pool does not know of this add, and ends the hold.
-				if returns, left = 24*time.Second, "nothing"; !reads {
-					returns = 4 * time.Second
-				}
+				returns, left = 4*time.Second, "nothing"
 			}
 			r.cancel()
 			err := <-r.result
@@ -222,20 +195,11 @@ func TestHoldMemory(t *testing.T) {
 	}
 }
 
-// A key that Call.Hold holds, and that nobody has added since, comes no more once the queue is shut down. Run
-// does not wait for its hold, but for that of a key that was added meanwhile.
-func TestHoldOfAKeyThatComesNoMore(t *testing.T) {
+// Once the queue is shut down Run waits for no hold: keys that were added meanwhile come, the others are Done.
+func TestHoldsEndWithTheQueue(t *testing.T) {
 	for _, shutDown := range []bool{false, true} {
 		overHolding(t, func(t *testing.T, q stringQueue) {
-			_, knowsAdds := q.(workqueue.Extended[string])
-			if _, isShared := q.(leasing.Leaser[string]); isShared || !knowsAdds {
-				return
-			}
 			p := worker.New(q, func(ctx context.Context, key string) error {
-				if worker.CallOf(ctx).Attempt() == 1 && key == "comes" {
-					worker.CallOf(ctx).Hold("soon", 20*time.Second)
-					return nil
-				}
 				worker.CallOf(ctx).Hold("late", time.Hour)
 				return nil
 			}, options{Drain: worker.All, DrainTimeout: time.Minute})
@@ -248,47 +212,11 @@ func TestHoldOfAKeyThatComesNoMore(t *testing.T) {
 			} else {
 				p.Stop(worker.All)
 			}
-			if err := <-r.result; err != nil || time.Since(r.begun) != 20*time.Second || !p.Left().Empty() {
+			if err := <-r.result; err != nil || time.Since(r.begun) != time.Second || !p.Left().Empty() ||
+				p.Stats().Handled != 4 {
 				t.Errorf("Run returned %v after %v, left %v", err, time.Since(r.begun), p.Left())
 			}
+			wantMatchedDones(t, q)
 		})
 	}
-}
-
-// countingSnapshots counts how often it is asked for a key.
-type countingSnapshots struct {
-	extended
-	n *atomic.Int64
-}
-
-func (q countingSnapshots) SnapshotKey(key string) (workqueue.KeySnapshot[string], bool) {
-	q.n.Add(1)
-	return q.extended.SnapshotKey(key)
-}
-
-// At the end each hold is looked at once, and not whenever another one ends.
-func TestManyHoldsAtTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const keys, workers = 500, 4
-		q := countingSnapshots{newQueue(), new(atomic.Int64)}
-		first := true
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if first {
-				n, _ := strconv.Atoi(key)
-				worker.CallOf(ctx).Hold("its turn", time.Hour+time.Duration(n)*time.Second)
-			}
-			return nil
-		}, options{Workers: workers}))
-		addNumbers(q, keys)
-		r.after(time.Second)
-		first = false
-		addNumbers(q, keys)
-		before := q.n.Load()
-		q.ShutDown()
-		r.after(2 * time.Hour)
-		if n := q.n.Load() - before; n > 2*keys {
-			t.Errorf("the queue was asked %d times for one of %d keys", n, keys)
-		}
-		r.returnedLeaving("nothing")
-	})
 }

@@ -201,7 +201,7 @@ func TestDoneThatTakesLong(t *testing.T) {
 		}))
 		r.after(30 * time.Second)
 		r.cancel()
-		r.after(31*time.Second + 100*time.Millisecond)
+		r.after(32 * time.Second)
 		r.returnedLeaving("1 still running: a")
 		r.after(2 * time.Hour)
 		wantMatchedDones(t, q)

@@ -37,7 +37,6 @@ type Pool[T comparable] struct {
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	cancelPool        context.CancelCauseFunc
-	stoppedAt         time.Duration // when Run noticed that it is to end
 
 	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no Get and
 	// no Done. It also guards the workers.
@@ -55,12 +54,11 @@ type Pool[T comparable] struct {
 		cancelGet   context.CancelFunc
 		cancelStart context.CancelFunc // is called without mu: it may call methods of Run's context
 
-		fatal      error
-		notStarted []T // keys that came too late to be started, for Left
-		// refused has the keys that were to come at once, and that a shutdown before that time keeps from it. An
-		// earlier add may bring them nevertheless.
-		refused map[T]time.Duration
-		left    Left[T]
+		fatal error
+		// notStarted has the keys that were to come at once, and came too late to be started or to be added. (An
+		// earlier add may bring them nevertheless.)
+		notStarted map[T]struct{}
+		left       Left[T]
 	}
 }
 
@@ -84,7 +82,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	if handler == nil {
 		p.tracker.argsErr = errors.Join(p.tracker.argsErr, errors.New("worker: the handler is nil"))
 	}
-	p.mu.refused = make(map[T]time.Duration)
+	p.mu.notStarted = make(map[T]struct{})
 	p.mu.target = p.options.Workers
 	return p
 }
@@ -123,13 +121,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	cause := p.drain(ctx, endResync)
 	p.endHandlers(cause) // step 2
 	endWatch()
-	p.endQueue() // step 3
-
-	// Wait for the goroutines of Options.List, unless it does not return.
-	select {
-	case <-resyncEnded:
-	case <-time.After(endPatience):
-	}
+	p.endQueue(resyncEnded) // step 3
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.fatal
@@ -239,9 +231,9 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 	return p.mu.getCtx, true
 }
 
-// awaitDone is called when w has got ErrShutDown: the queue is shut down and nothing is queued. A Done may
-// still queue a key that was added before the shutdown, while a worker had it or it was on hold. So w waits
-// until it must ask the queue again. Or it ends the pool, if no Done can queue a key any more:
+// awaitDone is called when w has got ErrShutDown: the queue is shut down and nothing is queued. It ends the
+// holds. A Done may still queue a key that was added before the shutdown, while a worker had it or it was on
+// hold. So w waits until it must ask the queue again. Or it ends the pool, if no Done can queue a key any more:
 //
 //	all other workers are idle       no key is with a worker, and each call's Done has returned, or its key
 //	                                 went on hold
@@ -253,11 +245,11 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 // comes here when it is empty; the last one to come finds the others idle. A worker that leaves instead is
 // surplus, and dismissLocked has woken all idle workers.
 func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
-	p.tracker.endVainHolds()
+	p.tracker.closeHolds()
 	p.mu.Lock()
 	p.tracker.mu.Lock()
 	isOthersIdle := !slices.ContainsFunc(p.mu.workers, func(o *worker[T]) bool { return o != w && !o.idle })
-	mustAsk, anyHold := p.tracker.mu.dones != w.donesBefore, p.tracker.mu.holds.total > 0
+	mustAsk, anyHold := p.tracker.mu.dones != w.donesBefore, p.tracker.mu.holds.any()
 	next := p.tracker.nextDoneLocked()
 	w.idle = !mustAsk
 	p.tracker.mu.Unlock()

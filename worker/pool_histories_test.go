@@ -313,7 +313,7 @@ func (h *history) finished(_ context.Context, r outcome) {
 		h.owe(r.Key, owedNow, false)
 	case worker.NextRequeue:
 		d := owedLater
-		if r.After <= 0 || r.AtOnce > 0 { // At once, also if the key is slowed down.
+		if r.After <= 0 {
 			d = owedNow
 		}
 		h.owe(r.Key, d, false)

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"iter"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -116,7 +115,7 @@ func (p *Pool[T]) keepListing(ctx context.Context, lists chan<- []T) {
 				wait = retry
 			}
 			retry = min(2*retry, listRetryMax)
-			p.tracker.logger.Log(ctx, slog.LevelError, "The keys could not be listed", "err", err, "again", wait)
+			p.tracker.logger.ErrorContext(ctx, "The keys could not be listed", "err", err, "again", wait)
 		}
 		sleep(ctx, p.options.Clock, wait)
 	}

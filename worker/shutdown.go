@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -15,7 +15,7 @@ import (
 //
 //	drain        until phaseEnding, or DrainTimeout
 //	endHandlers  cancels poolCtx, and waits for CancelGrace
-//	endQueue     leftBehind, endHolds, ShutDown, DropQueued, leftUndone; then phaseReturned
+//	endQueue     EndHolds, ShutDown, DropQueued, leftUndone; then phaseReturned
 type phase uint8
 
 const (
@@ -108,9 +108,6 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 			}
 			reached = p.mu.phase
 		})
-		if reached > phaseWorking && p.stoppedAt == 0 {
-			p.stoppedAt = p.tracker.loop.Now()
-		}
 		if reached >= phaseEnding {
 			if p.options.Drain == Nothing && ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -144,13 +141,13 @@ func (p *Pool[T]) endHandlers(cause error) {
 	if p.options.CancelGrace == NoGrace {
 		return
 	}
-	timer := p.options.Clock.NewTimer(p.options.CancelGrace)
-	defer timer.Stop()
-	p.waitWhileAny(func(*worker[T]) bool { return true }, timer.C())
+	grace, end := withTimeout(context.Background(), p.options.Clock, p.options.CancelGrace)
+	defer end()
+	p.waitWhileAny(grace, func(*worker[T]) bool { return true })
 }
 
-// waitWhileAny waits while condition, which runs under both mus, is true of a worker, up to timeout.
-func (p *Pool[T]) waitWhileAny(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
+// waitWhileAny waits while condition, which runs under both mus, is true of a worker, until ctx ends.
+func (p *Pool[T]) waitWhileAny(ctx context.Context, condition func(w *worker[T]) bool) {
 	anyWorker := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -161,20 +158,27 @@ func (p *Pool[T]) waitWhileAny(condition func(w *worker[T]) bool, timeout <-chan
 	for anyWorker() {
 		select {
 		case <-p.changed:
-		case <-timeout:
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// endPatience bounds the waits at the end of Run for Dones and List, on the real clock: a fake one may not
-// move any more.
-const endPatience = 100 * time.Millisecond
+// endPatience is for how long Run waits at its end for Dones, a server and Options.List, or for CancelGrace if
+// that is longer: on the real clock, because a fake one may not move any more.
+const endPatience = time.Second
 
 // endQueue ends the holds and, without KeepQueue, the queue, whose keys it drops. It reports what is left.
-func (p *Pool[T]) endQueue() {
-	unfinished := append(p.leftBehind(), p.endHolds()...)
-	var queued []T
+func (p *Pool[T]) endQueue(resyncEnded <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), max(p.options.CancelGrace, endPatience))
+	defer cancel()
+	// Workers that get a key do not wait in the queue, because the context of their Get has ended.
+	p.waitWhileAny(context.Background(), func(w *worker[T]) bool { return w.getting })
+	p.waitWhileAny(ctx, func(w *worker[T]) bool { return !w.call.running }) // They are about to leave.
+	waitFor(ctx, p.tracker.EndHolds)
+	waitFor(ctx, func() { <-resyncEnded })
+	var unfinished, queued []T
+	p.locked(func() { unfinished = converted(p.mu.workers, func(w *worker[T]) T { return w.call.result.Key }) })
 	if !p.options.KeepQueue {
 		p.queue.ShutDown()
 		// While others have keys of the queue, such as another pool, what is queued is theirs to handle: a key
@@ -183,75 +187,49 @@ func (p *Pool[T]) endQueue() {
 			queued = p.queue.DropQueued()
 		}
 	}
-	unfinished = append(unfinished, p.settleAnswers()...)
+	unfinished = append(unfinished, p.settleAnswers(ctx)...)
 	left := p.leftUndone(unfinished, queued)
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
 	if !left.Empty() {
 		// Counts and String, because there may be very many keys.
-		p.tracker.logger.Log(context.Background(), slog.LevelWarn, "Keys are left undone",
+		p.tracker.logger.Warn("Keys are left undone",
 			"unfinished", len(left.Unfinished), "notStarted", len(left.NotStarted),
 			"failing", len(left.Failing), "left", left.String())
 	}
 }
 
-// settleAnswers waits until the queue's server knows what the calls have said, for as long as Run waits for
-// handlers, on the real clock. It returns the keys whose end the server may not know.
-func (p *Pool[T]) settleAnswers() (unsettled []T) {
+// waitFor calls f, and waits until it has returned or ctx ends.
+func waitFor(ctx context.Context, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// settleAnswers waits until the queue's server knows what the calls have said. It returns the keys whose end
+// the server may not know.
+func (p *Pool[T]) settleAnswers(ctx context.Context) (unsettled []T) {
 	if p.tracker.answerer == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), max(p.options.CancelGrace, endPatience))
-	defer cancel()
 	unsettled, err := p.tracker.answerer.Settle(ctx)
 	if err != nil {
-		p.tracker.logger.Log(ctx, slog.LevelWarn, "The queue's server may not know how the last calls have ended",
+		p.tracker.logger.Warn("The queue's server may not know how the last calls have ended",
 			"err", err, "keys", len(unsettled))
 	}
 	return unsettled
 }
 
-// leftBehind returns the keys of the handlers that are left behind. It first waits for the other workers:
-// those that get a key, without a limit, because their Get's context has ended; and those that give one back
-// or are in Done (not running), up to endPatience.
-func (p *Pool[T]) leftBehind() (keys []T) {
-	p.waitWhileAny(func(w *worker[T]) bool { return w.getting || !w.call.running }, time.After(endPatience))
-	p.waitWhileAny(func(w *worker[T]) bool { return w.getting }, nil)
-	p.locked(func() {
-		for _, w := range p.mu.workers {
-			keys = append(keys, w.call.result.Key)
-		}
-	})
-	return keys
-}
-
-// endHolds ends the holds. If a Done blocks for endPatience, it returns the keys that are not Done.
-func (p *Pool[T]) endHolds() (notDone []T) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		p.tracker.EndHolds()
-	}()
-	for {
-		p.tracker.mu.Lock()
-		nextDone := p.tracker.nextDoneLocked()
-		p.tracker.mu.Unlock()
-		select {
-		case <-ended:
-			return nil
-		case <-nextDone:
-		case <-time.After(endPatience):
-			for h := range p.tracker.eachHold() {
-				notDone = append(notDone, h.key)
-			}
-			return notDone
-		}
-	}
-}
-
 // Left is what a pool left undone, each key once, without keys that stay in the queue. It has neither keys
-// that were given up nor keys that wait because their handler asked for a delay.
+// that were given up nor keys that wait after a requeue, because their handler asked for a delay or came at
+// once too often.
 type Left[T comparable] struct {
-	// Unfinished are the keys whose handlers were running or whose Done had not returned, or had not reached the
+	// Unfinished are the keys whose handlers were running, or whose Done had not returned or not reached the
 	// queue's server.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that were queued, or were to come at once.
@@ -305,25 +283,17 @@ func (p *Pool[T]) Left() Left[T] {
 
 // leftUndone puts together what is left, each key once. Lists without an order are sorted by text.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
-	var failed, notStarted, refused []T
-	isShutDown := p.queue.ShuttingDown()
-	if isShutDown && p.tracker.answerer == nil { // Otherwise a server keeps them for other processes.
+	var failed, notStarted []T
+	if p.queue.ShuttingDown() && p.tracker.answerer == nil { // Otherwise a server keeps them for other processes.
 		for _, k := range p.queue.FailingKeys(math.MaxInt) {
 			if k.State == "" { // Others, or this pool's next call, have any other.
 				failed = append(failed, k.Key)
 			}
 		}
 	}
-	p.locked(func() {
-		notStarted = p.mu.notStarted
-		for key, until := range p.mu.refused {
-			if isShutDown && until > p.stoppedAt { // Otherwise it waits in the queue, or others have had it.
-				refused = append(refused, key)
-			}
-		}
-	})
+	p.locked(func() { notStarted = slices.Collect(maps.Keys(p.mu.notStarted)) })
 	sortByText(failed) // Not under mu: a key's String method is foreign code.
-	sortByText(refused)
+	sortByText(notStarted)
 	seen := make(map[T]struct{}) // A key is in the first list that has it, in the order of the calls below.
 	once := func(keys []T) []T {
 		return slices.DeleteFunc(keys, func(key T) bool {
@@ -332,7 +302,7 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 			return known
 		})
 	}
-	return Left[T]{Unfinished: once(unfinished), NotStarted: once(slices.Concat(notStarted, queued, refused)),
+	return Left[T]{Unfinished: once(unfinished), NotStarted: once(slices.Concat(notStarted, queued)),
 		Failing: once(failed)}
 }
 

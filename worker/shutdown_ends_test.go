@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,10 +40,8 @@ func TestRunDoesNotWaitForDone(t *testing.T) {
 		}, options{Workers: 2}))
 		r.cancel()
 		r.after(time.Second)
-		err := r.returned()
-		if left := r.runner.(*worker.Pool[string]).Left(); err != nil ||
-			!slices.Contains(left.Unfinished, "blocked") {
-			t.Errorf("Run returned %v, left %v", err, left)
+		if err := r.returned(); err != nil {
+			t.Errorf("Run returned %v", err)
 		}
 		close(q.open)
 	})

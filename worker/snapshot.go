@@ -157,8 +157,8 @@ func addKnownHere[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 		running := newRunningKeyLocked(c, s.Key)
 		s.Running, s.AtOnce = &running, c.atOnce
 	}
-	if h := t.holdOfLocked(key); h != nil && h.phase == holdBegun {
-		onHold := newOnHoldKeyLocked(h, s.Key)
+	if h := t.holdOfLocked(key); h != nil {
+		onHold := newOnHoldKey(h, s.Key)
 		s.OnHold = &onHold
 	}
 	if f := t.mu.givenUp.Find(key); f != nil && s.Failing == nil {

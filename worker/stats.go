@@ -181,10 +181,10 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s.RetryDelays, s.HoldDurations = nonEmpty(&t.mu.retryDelays), nonEmpty(&t.mu.holdTimes)
 	s.BusiestShare = t.busiestShareLocked(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
-	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.total-t.mu.holds.slow
+	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.table.Len()-t.mu.holds.slow
 	s.GivenUpKeys = t.mu.givenUp.Len()
 	s.Busy = len(t.mu.running)
-	s.Ended = s.Busy+t.mu.holds.total == 0
+	s.Ended = s.Busy == 0 && !t.mu.holds.any()
 	for _, c := range t.mu.running {
 		running := max(0, now.Sub(c.result.Started))
 		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -97,7 +96,7 @@ func (t *Tracker[T]) currentGoroutine() string {
 
 func (t *Tracker[T]) reportStuck(c stuckCall[T]) {
 	args := t.withCauses([]any{"key", c.Key, "running", c.Duration, "stack", c.Stack}, c.Key)
-	t.logger.Log(c.call.base, slog.LevelWarn, "A handler is stuck", args...)
+	t.logger.WarnContext(c.call.base, "A handler is stuck", args...)
 	if t.options.OnStuck != nil {
 		t.options.OnStuck(c.call.ctx, c.RunningKey)
 	}
