@@ -74,9 +74,9 @@
 //  1. Options.Drain decides what is still finished, for up to Options.DrainTimeout.
 //  2. The handlers' contexts end, and handlers get Options.CancelGrace to notice.
 //  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool,
-//     have keys of it. Run waits until each Done has returned and a server knows how the calls have ended, up
-//     to CancelGrace or a second. It returns nil or the fatal error. [Pool.Left] and the log have what is left
-//     undone.
+//     have keys of it. Run waits until each Done has returned and a server knows how the calls have ended,
+//     up to CancelGrace or a second. It returns nil or the fatal error. [Pool.Left] and the log have what is
+//     left undone.
 //
 // If somebody else shuts the queue down, all that is queued is handled first, without a limit, and step 3
 // follows. A handler that is left behind keeps its key. When it returns after all, hooks and Done are called

@@ -233,7 +233,8 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 
 // awaitDone is called when w has got ErrShutDown: the queue is shut down and nothing is queued. It ends the
 // holds. A Done may still queue a key that was added before the shutdown, while a worker had it or it was on
-// hold. So w waits until it must ask the queue again. Or it ends the pool, if no Done can queue a key any more:
+// hold. So w waits until it must ask the queue again. Or it ends the pool, if no Done can queue a key any
+// more:
 //
 //	all other workers are idle       no key is with a worker, and each call's Done has returned, or its key
 //	                                 went on hold

@@ -164,8 +164,8 @@ func (p *Pool[T]) waitWhileAny(ctx context.Context, condition func(w *worker[T])
 	}
 }
 
-// endPatience is for how long Run waits at its end for Dones, a server and Options.List, or for CancelGrace if
-// that is longer: on the real clock, because a fake one may not move any more.
+// endPatience is for how long Run waits at its end for Dones, a server and Options.List, or CancelGrace if that
+// is longer: on the real clock, because a fake one may not move any more.
 const endPatience = time.Second
 
 // endQueue ends the holds and, without KeepQueue, the queue, whose keys it drops. It reports what is left.
@@ -284,7 +284,7 @@ func (p *Pool[T]) Left() Left[T] {
 // leftUndone puts together what is left, each key once. Lists without an order are sorted by text.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed, notStarted []T
-	if p.queue.ShuttingDown() && p.tracker.answerer == nil { // Otherwise a server keeps them for other processes.
+	if p.queue.ShuttingDown() && p.tracker.answerer == nil { // A server keeps them for other processes.
 		for _, k := range p.queue.FailingKeys(math.MaxInt) {
 			if k.State == "" { // Others, or this pool's next call, have any other.
 				failed = append(failed, k.Key)
