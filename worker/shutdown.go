@@ -164,8 +164,8 @@ func (p *Pool[T]) waitWhileAny(ctx context.Context, condition func(w *worker[T])
 	}
 }
 
-// endPatience is for how long Run waits at its end for Dones, a server and Options.List, or CancelGrace if that
-// is longer: on the real clock, because a fake one may not move any more.
+// endPatience, or CancelGrace if that is longer, is for how long Run waits at its end for Dones, a server and
+// Options.List: on the real clock, because a fake one may not move any more.
 const endPatience = time.Second
 
 // endQueue ends the holds and, without KeepQueue, the queue, whose keys it drops. It reports what is left.
