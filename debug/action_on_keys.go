@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 const (
@@ -20,7 +18,7 @@ const (
 var (
 	errNoTime = refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
 	errNoSet  = refuse(http.StatusBadRequest, "The sets of keys are failing, given_up and all.")
-	errEnded  = refuse(http.StatusConflict, "The queue was shut down meanwhile, and takes no more keys.")
+	errEnded  = refuse(http.StatusConflict, "The queue was shut down meanwhile, and has not taken all keys.")
 )
 
 // onKeys is an action on keys, which the walk finds.
@@ -133,7 +131,7 @@ func (a *onKeys) find(texts, ids []string) (keys []knownKey) {
 	return keys
 }
 
-// each acts on the keys until the time is over, or the queue does not take part any more.
+// each acts on the keys until the time is over, or the queue's server does not answer any more.
 func (a *onKeys) each(keys iter.Seq[knownKey]) {
 	for k := range keys {
 		if a.failed != nil || !time.Now().Before(a.until) {
@@ -142,43 +140,21 @@ func (a *onKeys) each(keys iter.Seq[knownKey]) {
 			a.one(k)
 		}
 	}
+	if a.failed == nil && a.ifShutDown != "" && a.entry.queue.Stats().ShuttingDown {
+		a.failed = errEnded
+	}
 }
 
 func (a *onKeys) one(k knownKey) {
 	began := time.Now()
-	done := !a.isForgotten(k) && a.toKey(a.reading, k)
-	switch {
-	case done && !a.hasRefused(k):
+	switch done := a.toKey(a.reading, k); {
+	case done:
 		a.result.Keys++
-	case !done && !a.ofPools && a.noteMissing(began) != nil: // It may be there still.
+	case !a.ofPools && a.noteMissing(began) != nil: // It may be there still.
 		a.result.Left, a.failed = a.result.Left+1, a.missing
-	case done, k.kept && a.hasShutDown(): // A queue that has ended keeps what was given up.
-		a.result.Left, a.failed = a.result.Left+1, errEnded
 	default:
 		a.result.Gone++
 	}
-}
-
-// isForgotten reports that nothing is known of the failures of a key of a set, any more.
-func (a *onKeys) isForgotten(k knownKey) bool {
-	if k.kept || k.named || k.failure() == nil {
-		return false
-	}
-	now := knownKey{inQueue: workqueue.KeySnapshot[any]{Key: k.key()}}
-	a.look(&now)
-	return now.failure() == nil
-}
-
-func (a *onKeys) hasShutDown() bool { return a.entry.queue.Stats().ShuttingDown }
-
-// hasRefused reports that k was retried, and the queue has not taken it because it was shut down before.
-func (a *onKeys) hasRefused(k knownKey) bool {
-	if a.Name != "retry" || !a.hasShutDown() {
-		return false
-	}
-	now, found := a.entry.queue.SnapshotKey(k.key())
-	isAgain := now.State == workqueue.KeyProcessing && now.Again
-	return !found || now.State != workqueue.KeyQueued && !isAgain
 }
 
 func (a *onKeys) answer() (*bulkResult, string, error) {

@@ -210,81 +210,19 @@ func TestSlowList(t *testing.T) {
 	}
 }
 
-// A queue that is shut down meanwhile takes no more keys, and the answer says how many it took.
+// A queue that is shut down meanwhile takes no more keys, and the answer says so.
 func TestRetryWhileShuttingDown(t *testing.T) {
-	for _, at := range []int{0, 1, 300, 990} {
+	for _, form := range [][]string{{"retry", "of", "failing"}, {"retry", "key", "1"}} {
 		h := newAudited(t)
-		q := workqueue.NewTypedRateLimitingQueue[int](nil)
-		i := workqueue.Inspect(workqueue.TypedInterface[int](q))
-		n := 0
-		i.AddCause = nil
-		i.Add = func(key any) {
-			if n == at {
-				q.ShutDown()
-			}
-			n++
-			q.Add(key.(int))
+		q := newQueue[int](t, "q", newClock())
+		i := workqueue.Inspect[int](q)
+		i.AddCause = func(any, workqueue.Cause) { q.ShutDown() }
+		inspect(h, "q", i)
+		fail(t, q, 1)
+		fail(t, q, 2)
+		if b := h.act(t, 409, "q", form...); !strings.Contains(b.Error, "shut down meanwhile") {
+			t.Errorf("%v: %+v", form, b)
 		}
-		many(h.Handler, 1000, i)
-		b := h.act(t, 409, "q", "retry", "of", "failing")
-		if b.Keys != at || b.Left != 1000-at || !strings.Contains(b.Error, "shut down meanwhile") ||
-			q.Len() != at || h.last().Keys != at {
-			t.Errorf("at %d: %+v, %d queued, audited %+v", at, b, q.Len(), h.last())
-		}
-	}
-	// One key.
-	h := newAudited(t)
-	q := workqueue.NewTypedRateLimitingQueue[int](nil)
-	i := workqueue.Inspect(workqueue.TypedInterface[int](q))
-	i.AddCause = func(key any, _ workqueue.Cause) { q.ShutDown(); q.Add(key.(int)) }
-	inspect(h, "q", i)
-	q.AddAfter(1, time.Hour)
-	if a := h.act(t, 409, "q", "retry", "key", "1"); !strings.Contains(a.Error, "shut down meanwhile") {
-		t.Errorf("%+v", a)
-	}
-	// What was taken before is no failure.
-	h = newAudited(t)
-	q = workqueue.NewTypedRateLimitingQueue[int](nil)
-	i = workqueue.Inspect(workqueue.TypedInterface[int](q))
-	i.AddCause = func(key any, _ workqueue.Cause) { q.Add(key.(int)); q.ShutDown() }
-	inspect(h, "q", i)
-	q.AddAfter(1, time.Hour)
-	if h.act(t, 200, "q", "retry", "key", "1"); q.Len() != 1 {
-		t.Errorf("%d queued", q.Len())
-	}
-}
-
-// A queue that is shut down meanwhile keeps the rest of its given-up keys: they are not gone.
-func TestGivenUpKeysWhileShuttingDown(t *testing.T) {
-	for _, action := range []string{"retry", "forget"} {
-		h := newAudited(t)
-		did := make(map[any]bool)
-		do := func(key any) bool {
-			if len(did) == 3 {
-				return false
-			}
-			did[key] = true
-			return true
-		}
-		inspect(h, "q", workqueue.Inspector{
-			Stats: func() workqueue.Stats { return workqueue.Stats{ShuttingDown: len(did) == 3} },
-			Add:   func(any) {},
-			SnapshotKey: func(key any) (workqueue.KeySnapshot[any], bool) {
-				return workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyQueued}, action == "retry" && did[key]
-			},
-			GivenUp: func(limit int) (keys []operate.GivenUpKey[any]) {
-				for key := range 10 {
-					keys = append(keys, operate.GivenUpKey[any]{Key: key})
-				}
-				return keys[:min(limit, len(keys))]
-			},
-			RetryGivenUp: do, ForgetGivenUp: do,
-		})
-		if b := h.act(t, 409, "q", action, "of", "given_up", "count", "10"); b.Keys != 3 || b.Gone != 0 ||
-			b.Left != 7 || !strings.Contains(b.Error, "shut down meanwhile") {
-			t.Errorf("%s: %+v", action, b)
-		}
-		h.act(t, 409, "q", action, "key", "9")
 	}
 }
 
@@ -348,31 +286,6 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 	}
 }
 
-// A key that was forgotten since the queue has listed it is gone: it is not added again.
-func TestKeysThatAreGone(t *testing.T) {
-	h := newAudited(t)
-	var added []any
-	failing := func(key any) workqueue.KeySnapshot[any] {
-		return workqueue.KeySnapshot[any]{Key: key, Failures: workqueue.Failures{Count: 1, Err: "broken"}}
-	}
-	inspect(h, "q", workqueue.Inspector{
-		Stats: noStats, Add: func(key any) { added = append(added, key) },
-		Snapshot: func(int) workqueue.Snapshot[any] {
-			return workqueue.Snapshot[any]{Failing: []workqueue.KeySnapshot[any]{failing("a"), failing("b"), failing("c")}}
-		},
-		SnapshotKey: func(key any) (workqueue.KeySnapshot[any], bool) {
-			if key == "b" {
-				return failing(key), true
-			}
-			return workqueue.KeySnapshot[any]{Key: key}, false
-		},
-	})
-	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 1 || b.Gone != 2 ||
-		!slices.Equal(added, []any{"b"}) {
-		t.Errorf("%+v, added %v", b, added)
-	}
-}
-
 // keeper is a queue that keeps n keys as given up.
 func keeper(h *debug.Handler, n int) (left func() int) {
 	kept := make([]operate.GivenUpKey[any], n)
@@ -418,6 +331,38 @@ func TestMoreKeysThanAreListed(t *testing.T) {
 	if c := count(t, exact, "given_up"); c != (counted{10_000, false}) {
 		t.Errorf("all are listed: %+v", c)
 	}
+}
+
+// A key is found and forgotten among more given-up keys than a page reads.
+func TestOneOfManyGivenUpKeys(t *testing.T) {
+	h := newAudited(t)
+	left := keeper(h.Handler, 1000)
+	for _, query := range []string{"?queue=q&key=999", linksToKeys(h, "?queue=q&key=999")[0]} {
+		if f := getJSON[found](t, h, query); len(f.Keys) != 1 || f.Keys[0].State != "given_up" || f.Incomplete {
+			t.Errorf("%s: %+v", query, f)
+		}
+	}
+	if h.act(t, 200, "q", "retry", "key", "999"); left() != 999 {
+		t.Errorf("%d are left", left())
+	}
+}
+
+// An action on one key does not wait for one that goes over all.
+func TestOneKeyDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
+		many(h, 100_000, workqueue.Inspector{Stats: noStats, Add: func(any) { time.Sleep(time.Millisecond) }})
+		id := find(t, h, "q", "17").Keys[0].ID
+		var wg sync.WaitGroup
+		wg.Go(func() { post(t, h, asPage, "queue", "q", "action", "retry", "of", "failing") })
+		time.Sleep(time.Second)
+		began := time.Now()
+		status, a := post(t, h, asPage, "queue", "q", "action", "retry", "key", "17", "id", id)
+		if status != 200 || time.Since(began) > time.Second {
+			t.Errorf("%d after %v: %+v", status, time.Since(began), a)
+		}
+		wg.Wait()
+	})
 }
 
 // An action does not wait for a search.

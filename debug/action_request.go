@@ -63,14 +63,11 @@ func (a Action) String() string {
 
 // logAction is the audit hook of a program that has none.
 func logAction(r *http.Request, a Action) {
-	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "selected", a.Selected, "group", a.Group,
-		"of", a.Of, "errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "left", a.Left,
-		"remote", r.RemoteAddr)
+	level := slog.LevelInfo
 	if a.Err != nil {
-		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
-		return
+		level = slog.LevelWarn
 	}
-	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
+	slog.Log(r.Context(), level, "workqueue/debug: an action", "action", a.String(), "remote", r.RemoteAddr)
 }
 
 // actionError is why something was refused or impossible, with the status of the answer.

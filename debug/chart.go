@@ -27,59 +27,69 @@ const (
 	chartHeight = 60
 )
 
-// source is what a series shows.
+// source is what a series shows at b, and since the sample a before it: what happens between two samples is
+// in the rates, however short it was.
 type source struct {
 	class, name string
-	of          func(point) float64
+	of          func(a, b sample) float64
+}
+
+func addsOf(a, b sample) float64   { return perSecond(b.adds-a.adds, a, b) }
+func donesOf(a, b sample) float64  { return perSecond(b.dones-a.dones, a, b) }
+func errorsOf(a, b sample) float64 { return perSecond(b.errors-a.errors, a, b) }
+
+// perSecond returns a rate. A sum that falls lacks a pool that has ended: what is left is not new. A sample
+// that is early, after one that was late, makes no high rate of few events.
+func perSecond(n float64, a, b sample) float64 { return max(0, n) / max(1, b.at.Sub(a.at).Seconds()) }
+
+// mean returns the mean of some times, or 0.
+func mean(a, b [2]float64) float64 {
+	if b[0] <= a[0] {
+		return 0
+	}
+	return max(0, b[1]-a[1]) / (b[0] - a[0])
 }
 
 var (
-	queued  = source{"a", "queued", func(p point) float64 { return p.queued }}
-	adds    = source{"c", "adds", func(p point) float64 { return p.Adds }}
-	sources = map[string][]source{
-		"Keys": {
-			queued,
-			{"b", "in work", func(p point) float64 { return p.inWork }},
-			{"c", "waiting", func(p point) float64 { return p.waiting }},
-			{"d", "on hold", func(p point) float64 { return p.onHold }},
-		},
-		"Per second": {
-			adds,
-			{"b", "dones", func(p point) float64 { return p.Dones }},
-			{"d", "errors", func(p point) float64 { return p.Errors }},
-		},
-		"Mean times": {
-			{"a", "in the line", func(p point) float64 { return p.latency }},
-			{"b", "in work", func(p point) float64 { return p.work }},
-		},
+	queued     = source{"a", "queued", func(_, b sample) float64 { return b.queued }}
+	keySources = []source{
+		queued,
+		{"b", "in work", func(_, b sample) float64 { return b.inWork }},
+		{"c", "waiting", func(_, b sample) float64 { return b.waiting }},
+		{"d", "on hold", func(_, b sample) float64 { return b.onHold }},
+	}
+	rateSources = []source{{"a", "adds", addsOf}, {"b", "dones", donesOf}, {"d", "errors", errorsOf}}
+	timeSources = []source{
+		{"a", "in the line", func(a, b sample) float64 { return mean(a.latency, b.latency) }},
+		{"b", "in work", func(a, b sample) float64 { return mean(a.work, b.work) }},
 	}
 )
 
-// charts returns what is drawn on the queue's page.
-func charts(points []point, every time.Duration) []chart {
+// charts returns what is drawn on a queue's page.
+func charts(samples []sample, every time.Duration) []chart {
 	return []chart{
-		newChart("Keys", points, every, countText, sources["Keys"]...),
-		newChart("Per second", points, every, perSecondText, sources["Per second"]...),
-		newChart("Mean times", points, every, precise, sources["Mean times"]...),
+		newChart("Keys", samples, every, countText, keySources...),
+		newChart("Per second", samples, every, perSecondText, rateSources...),
+		newChart("Mean times", samples, every, precise, timeSources...),
 	}
 }
 
-// sparks returns what is drawn in the queue's row of the list, each number on its own scale. What came and
-// went between two samples is in no depth, but in the adds.
-func sparks(points []point, every time.Duration) []chart {
+// sparks returns what is drawn in a queue's row of the list, each number on its own scale.
+func sparks(samples []sample, every time.Duration) []chart {
 	return []chart{
-		newChart("Queued", points, every, countText, queued),
-		newChart("Adds per second", points, every, perSecondText, adds),
+		newChart("Queued", samples, every, countText, queued),
+		newChart("Adds per second", samples, every, perSecondText, source{"c", "adds", addsOf}),
 	}
 }
 
 // newChart draws the sources on one axis from 0 to a round number that is not below their values. The last
-// point is at the right edge.
-func newChart(title string, points []point, every time.Duration, text func(float64) string, sources ...source) chart {
-	top := 0.0
-	for _, s := range sources {
-		for _, p := range points {
-			top = max(top, s.of(p))
+// sample is at the right edge.
+func newChart(title string, samples []sample, every time.Duration, text func(float64) string, of ...source) chart {
+	top, all := 0.0, make([][]float64, len(of))
+	for i, s := range of {
+		for n, b := range samples[1:] {
+			all[i] = append(all[i], s.of(samples[n], b))
+			top = max(top, all[i][n])
 		}
 	}
 	top = roundUp(top)
@@ -87,14 +97,12 @@ func newChart(title string, points []point, every time.Duration, text func(float
 	c := chart{
 		Title: title, Y: []string{text(top), text(top / 2), text(0)},
 		X:     []string{human(covers) + " ago", human(covers/2) + " ago", "now"},
-		Label: fmt.Sprintf("%s over the last %s:", title, human(covers)),
+		Label: title + " over the last " + human(covers),
 	}
-	for i, s := range sources {
-		values := mapped(points, s.of)
-		c.Series = append(c.Series, series{s.class, s.name, line(values, top)})
-		if len(values) > 0 {
-			c.Label += fmt.Sprintf("%s %s now %s, at most %s", []string{"", ";"}[min(i, 1)], s.name,
-				text(values[len(values)-1]), text(slices.Max(values)))
+	for i, s := range of {
+		c.Series = append(c.Series, series{s.class, s.name, line(all[i], top)})
+		if n := len(all[i]); n > 0 {
+			c.Label += fmt.Sprintf("; %s now %s, at most %s", s.name, text(all[i][n-1]), text(slices.Max(all[i])))
 		}
 	}
 	return c

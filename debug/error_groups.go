@@ -24,9 +24,8 @@ type errorGroups map[string]*errorPattern
 type errorPattern struct {
 	// named reports which of these words are codes by their form, or by the word before.
 	named []bool
-	// groups has the errors by these words, joined. It is merged when it has mergeAt.
-	groups  map[string]*codedErrors
-	mergeAt int
+	// groups has the errors by these words, joined.
+	groups map[string]*codedErrors
 }
 
 // codedErrors are the errors of a pattern that have these words.
@@ -42,8 +41,6 @@ const (
 	maxCodes = 8
 	// A number that nothing names is a code if each of its values is there for that many keys.
 	keysOfCode = 3
-	// maxUnmerged is after how many groups of a pattern names are looked for.
-	maxUnmerged = 1000
 )
 
 func (g errorGroups) add(k knownKey) {
@@ -54,7 +51,7 @@ func (g errorGroups) add(k knownKey) {
 	pattern, words := patternOf(f.Err, keyText(k.key()))
 	p := g[pattern]
 	if p == nil {
-		p = &errorPattern{make([]bool, len(words)), make(map[string]*codedErrors), maxUnmerged}
+		p = &errorPattern{make([]bool, len(words)), make(map[string]*codedErrors)}
 		g[pattern] = p
 	}
 	codes := make([]string, len(words))
@@ -65,10 +62,6 @@ func (g errorGroups) add(k knownKey) {
 		e.GivenUp++
 	} else {
 		e.Failing++
-	}
-	if len(p.groups) >= p.mergeAt {
-		p.merge(false)
-		p.mergeAt = maxUnmerged + 2*len(p.groups)
 	}
 }
 
@@ -81,9 +74,8 @@ func (p *errorPattern) at(codes []string) *codedErrors {
 	return p.groups[text]
 }
 
-// merge makes one of the errors that differ in names alone. Until isComplete, a word with few values may be a
-// code.
-func (p *errorPattern) merge(isComplete bool) {
+// merge makes one of the errors that differ in names alone.
+func (p *errorPattern) merge() {
 	values, keys := make([]map[string]bool, len(p.named)), 0
 	for i := range values {
 		values[i] = make(map[string]bool)
@@ -96,7 +88,7 @@ func (p *errorPattern) merge(isComplete bool) {
 	}
 	isName := func(i int) bool {
 		n := len(values[i])
-		return n > maxCodes || values[i][gap] || isComplete && !p.named[i] && keys < keysOfCode*n
+		return n > maxCodes || !p.named[i] && keys < keysOfCode*n
 	}
 	old := p.groups
 	p.groups = make(map[string]*codedErrors)
@@ -114,7 +106,7 @@ func (p *errorPattern) merge(isComplete bool) {
 // sorted returns the errors that most keys have.
 func (g errorGroups) sorted() (all []errorGroup) {
 	for pattern, p := range g {
-		p.merge(true)
+		p.merge()
 		for _, e := range p.groups {
 			e.setText(pattern)
 			all = append(all, e.errorGroup)

@@ -9,8 +9,11 @@ type Point struct {
 
 // History returns what the charts of a queue are drawn from.
 func (h *Handler) History(id string) (all []Point) {
-	for _, p := range h.find(id).history.points(h.every) {
-		all = append(all, Point{p.Adds, p.Dones, p.Errors, p.queued, p.latency, p.work})
+	samples := h.find(id).history.all()
+	for i, b := range samples[1:] {
+		a := samples[i]
+		all = append(all, Point{addsOf(a, b), donesOf(a, b), errorsOf(a, b), b.queued,
+			mean(a.latency, b.latency), mean(a.work, b.work)})
 	}
 	return all
 }

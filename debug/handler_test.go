@@ -140,7 +140,7 @@ func TestDepth(t *testing.T) {
 		if want = want[len(want)-120:]; !slices.Equal(got, want) {
 			t.Errorf("depth\n%v, want\n%v", got, want)
 		}
-		wantBody(t, get(h, ""), `aria-label="Queued over the last 2m: queued now 300, at most 300"`)
+		wantBody(t, get(h, ""), `aria-label="Queued over the last 2m; queued now 300, at most 300"`)
 	})
 }
 

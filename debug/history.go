@@ -18,8 +18,7 @@ const (
 	recentFor = 5 * time.Minute
 )
 
-// history has the last samples of a queue. Counters are compared with those of the sample before, so what
-// happens between two samples is in the rates, however short it was.
+// history has the last samples of a queue.
 type history struct {
 	mu struct {
 		sync.Mutex
@@ -30,29 +29,13 @@ type history struct {
 	}
 }
 
-// sample is what a queue had counted at some time. Latency and work are a number of times and their sum.
+// sample is what a queue had at some time, and had counted until then. Latency and work are a number of times
+// and their sum.
 type sample struct {
 	at                              time.Time
-	adds, dones, errors             uint64
-	queued, inWork, onHold, waiting int
+	queued, inWork, waiting, onHold float64
+	adds, dones, errors             float64
 	latency, work                   [2]float64
-}
-
-// times are histograms of how long keys were in the line, in work and on hold, of the delays that failed keys
-// got, and of how long changes took. Those that are not known are nil.
-type times struct {
-	at  time.Time
-	all [5]*workqueue.Histogram
-}
-
-// timesNames are what a page calls them.
-var timesNames = [5]string{"In the line", "In work", "On hold", "Until a retry", "A change"}
-
-func (r *reading) times() times {
-	s, w := r.Stats, r.Workers
-	return times{at: r.At, all: [5]*workqueue.Histogram{
-		s.Latency, s.WorkDuration, w.HoldDurations, w.RetryDelays, w.Changes,
-	}}
 }
 
 func (r *reading) sample() sample {
@@ -64,50 +47,30 @@ func (r *reading) sample() sample {
 		return total
 	}
 	m := sample{
-		at: r.At, adds: s.Adds, errors: r.Workers.Failed, queued: s.Queued, inWork: r.InWork(),
-		onHold: s.OnHold, waiting: s.Waiting, latency: sum(s.Latency), work: sum(s.WorkDuration),
+		at: r.At, queued: float64(s.Queued), inWork: float64(r.InWork()), waiting: float64(s.Waiting),
+		onHold: float64(s.OnHold), adds: float64(s.Adds), errors: float64(r.Workers.Failed),
+		latency: sum(s.Latency), work: sum(s.WorkDuration),
 	}
 	if s.WorkDuration != nil {
-		m.dones = s.WorkDuration.Count()
-	} else if open := uint64(max(0, s.Queued+s.Again+s.Processing)); s.Shared == nil && open <= s.Adds {
-		// Without times: what was added is done, or still there. (A shared queue counts its own adds alone.)
-		m.dones = s.Adds - open
+		m.dones = m.work[0]
+	} else if s.Shared == nil { // What was added is done, or still there. (A shared queue counts its own adds alone.)
+		m.dones = max(0, m.adds-float64(s.Queued+s.Again+s.Processing))
 	}
 	return m
 }
 
-// rates are numbers per second.
-type rates struct{ Adds, Dones, Errors float64 }
-
-// point is what there was at a time, and what had happened since the point before. The times are means in
-// seconds, 0 if no key was taken or done.
-type point struct {
-	rates
-	queued, inWork, onHold, waiting, latency, work float64
+// times are histograms of how long keys were in the line, in work and on hold, of the delays that failed keys
+// got, and of how long changes took. Those that are not known are nil.
+type times struct {
+	at  time.Time
+	all [5]*workqueue.Histogram
 }
 
-// pointBetween returns what happened from a to b, in least at least, and what there was at b. (After a sample
-// that was late the next one is early: few events in a short time would look like a high rate.)
-func pointBetween(a, b sample, least time.Duration) point {
-	seconds := max(b.at.Sub(a.at), least).Seconds()
-	perSecond := func(before, now uint64) float64 {
-		if seconds <= 0 || now < before { // A sum that falls lacks a pool that has ended: what is left is not new.
-			return 0
-		}
-		return float64(now-before) / seconds
-	}
-	mean := func(before, now [2]float64) float64 {
-		if now[0] <= before[0] {
-			return 0
-		}
-		return max(0, now[1]-before[1]) / (now[0] - before[0])
-	}
-	return point{
-		rates:  rates{perSecond(a.adds, b.adds), perSecond(a.dones, b.dones), perSecond(a.errors, b.errors)},
-		queued: float64(b.queued), inWork: float64(b.inWork),
-		onHold: float64(b.onHold), waiting: float64(b.waiting),
-		latency: mean(a.latency, b.latency), work: mean(a.work, b.work),
-	}
+func (r *reading) times() times {
+	s, w := r.Stats, r.Workers
+	return times{at: r.At, all: [5]*workqueue.Histogram{
+		s.Latency, s.WorkDuration, w.HoldDurations, w.RetryDelays, w.Changes,
+	}}
 }
 
 // begin notes the first look at a queue, at which nothing has happened yet. It ignores later ones.
@@ -129,28 +92,26 @@ func (h *history) add(s sample, t times) {
 	}
 }
 
-// points returns what happened between the samples, oldest first.
-func (h *history) points(every time.Duration) (all []point) {
+// all returns a copy of the samples.
+func (h *history) all() []sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i, s := range h.mu.samples[1:] {
-		all = append(all, pointBetween(h.mu.samples[i], s, every))
-	}
-	return all
+	return slices.Clone(h.mu.samples)
 }
+
+// rates are numbers per second.
+type rates struct{ Adds, Dones, Errors float64 }
 
 // rates returns the rates of the last minute.
 func (h *history) rates(now sample) rates {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	since := h.mu.samples[0]
-	for _, s := range slices.Backward(h.mu.samples) {
+	all := h.all()
+	since := all[0]
+	for _, s := range all {
 		if now.at.Sub(s.at) >= time.Minute {
 			since = s
-			break
 		}
 	}
-	return pointBetween(since, now, 0).rates
+	return rates{addsOf(since, now), donesOf(since, now), errorsOf(since, now)}
 }
 
 // sample reads the numbers of all queues at every tick until ctx ends.

@@ -158,14 +158,14 @@ func TestBounds(t *testing.T) {
 // where. The last sample is at the right edge.
 func TestCharts(t *testing.T) {
 	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
-		wantBody(t, get(h, "?queue=q"), `aria-label="Keys over the last 10m:"`,
+		wantBody(t, get(h, "?queue=q"), `aria-label="Keys over the last 10m"`,
 			`<span>2</span><span>1</span><span>0</span>`)
 		pass(q, 10, 97*time.Second)
 		for n := range 70 {
 			q.Add(n)
 		}
 		time.Sleep(10 * time.Minute)
-		wantBody(t, get(h, "?queue=q"), `aria-label="Keys over the last 10m: queued now 70, at most 70;`,
+		wantBody(t, get(h, "?queue=q"), `aria-label="Keys over the last 10m; queued now 70, at most 70;`,
 			`class="a" d="M`, `L300,`,
 			`<span>10m ago</span><span>5m ago</span><span>now</span>`)
 		for _, want := range []string{`<span>80</span><span>40</span><span>0</span>`, "<b>Mean times</b>"} {
@@ -191,7 +191,7 @@ func TestEarlyTick(t *testing.T) {
 		q.Add(1)
 		clock.Step(20 * time.Millisecond)
 		synctest.Wait()
-		if all := h.History("q"); len(all) != 2 || all[1].Adds != 0.2 {
+		if all := h.History("q"); len(all) != 2 || all[1].Adds != 1 {
 			t.Errorf("%+v", all)
 		}
 	})

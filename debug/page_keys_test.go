@@ -205,25 +205,28 @@ func TestPagesOfKeysRefresh(t *testing.T) {
 			q.Add(fmt.Sprint("key ", n))
 		}
 		synctest.Wait()
-		pages := []string{"?queue=q&state=given_up", "?queue=q&state=waiting", "?queue=q&key=key", "?queue=q&key=key+7"}
-		for _, page := range pages {
+		refreshes := func(page string, want bool) {
+			t.Helper()
 			body := get(h, page).Body.String()
-			if !strings.Contains(body, `data-refresh="5"`) || strings.Contains(body, "does not refresh itself") {
-				t.Errorf("%s does not refresh itself", page)
+			if strings.Contains(body, `data-refresh="5"`) != want || strings.Contains(body, "does not refresh itself") == want {
+				t.Errorf("%s refreshes itself: %t", page, !want)
 			}
+		}
+		pages := []string{"?queue=q", "?queue=q&state=given_up", "?queue=q&error=never", "?queue=q&key=key+7",
+			"?queue=q&state=waiting", "?queue=q&key=key"}
+		for _, page := range pages {
+			refreshes(page, true)
 		}
 		for n := range 10_001 {
 			q.AddAfter(fmt.Sprint("waits ", n), time.Hour)
 		}
-		for _, page := range pages[1:3] {
-			body := get(h, page).Body.String()
-			if strings.Contains(body, `data-refresh`) || !strings.Contains(body, "does not refresh itself") {
-				t.Errorf("%s refreshes itself", page)
-			}
+		for i, page := range pages {
+			refreshes(page, i < 3) // The others go over all keys of the queue.
 		}
-		if body := get(h, pages[0]).Body.String(); !strings.Contains(body, `data-refresh="5"`) {
-			t.Error("the given-up keys are few")
+		for n := range 10_001 {
+			fail(t, q, fmt.Sprint("waits ", n))
 		}
+		refreshes("?queue=q&error=never", false)
 	})
 }
 

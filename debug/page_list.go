@@ -113,7 +113,7 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 	})
 	all = all[(p.Pager.Page-1)*pageLen:]
 	for _, r := range all[:min(pageLen, len(all))] {
-		p.Rows = append(p.Rows, listRow{r, sparks(r.entry.history.points(h.every), h.every)})
+		p.Rows = append(p.Rows, listRow{r, sparks(r.entry.history.all(), h.every)})
 	}
 	p.page = newPage(0, object{
 		"time": p.Time, "registered": p.Registered, "matching": p.Matching, "search": search, "sort": by.Name,

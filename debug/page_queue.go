@@ -39,7 +39,7 @@ type pausedGroup struct {
 func (h *Handler) queuePage(r *reading, query url.Values) *queuePage {
 	history := &r.entry.history
 	p := &queuePage{
-		Queue: r, Charts: charts(history.points(h.every), h.every), Times: history.recent(r.times()),
+		Queue: r, Charts: charts(history.all(), h.every), Times: history.recent(r.times()),
 		Busiest: r.busiestRows(), Errors: cut(query.Get("error"), maxError), Actions: h.actionsOf(r),
 		Sections: make(map[string]section),
 	}

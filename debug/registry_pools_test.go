@@ -75,22 +75,6 @@ func TestPoolsAppear(t *testing.T) {
 	})
 }
 
-// A given-up key of such a pool succeeds while all are forgotten.
-func TestForgetInAPoolAlone(t *testing.T) {
-	h := newAudited(t)
-	h.InspectPool("alone", withRest(worker.Inspector{
-		Snapshot: func(int) worker.Snapshot[any] {
-			return worker.Snapshot[any]{Stats: worker.Stats{Name: "alone", GivenUpKeys: 1},
-				GivenUp: []worker.FailedKey[any]{{Key: "a", Err: "broken"}}}
-		},
-		SnapshotKey: func(key any) worker.KeySnapshot[any] { return worker.KeySnapshot[any]{Key: key} },
-	}))
-	l := getJSON[list](t, h.Handler, "")
-	if b := h.act(t, 200, l.Queues[0].ID, "forget", "of", "given_up"); b.Keys != 0 || b.Gone != 1 {
-		t.Errorf("%+v", b)
-	}
-}
-
 // A pool whose queue is not known has a page of its own.
 func TestPoolAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -15,8 +14,6 @@ const (
 	maxFound = 25
 	// searchLimit is how many keys of each state are read for an action on many. A queue returns no more.
 	searchLimit = 512
-	// minCut is how many bytes a text that cut has shortened has at least.
-	minCut = maxKey - utf8.UTFMax + 1
 )
 
 // search looks for keys of a queue that are called text and have that id, unless it is empty, or else for
@@ -34,8 +31,7 @@ type search struct {
 // exactly so takes the place of those that contain it.
 func (s *search) offer(k knownKey) {
 	text := keyText(k.key())
-	maybeCut := len(s.text) >= minCut || strings.Contains(s.text, `\`)
-	exact := text == s.text || maybeCut && cut(text, maxKey) == s.text
+	exact := text == s.text || cut(text, maxKey) == s.text
 	switch {
 	case exact && s.id != "" && keyID(k.key()) != s.id:
 		return

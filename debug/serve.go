@@ -2,11 +2,9 @@ package debug
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -66,21 +64,12 @@ func write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	}
 }
 
-// wantsJSON reports whether format=json is in the query or, without a format, the Accept header names
-// application/json and rates it above text/html.
+// wantsJSON reports whether format=json is in the query or, without a format, the Accept header has
+// application/json and no text/html.
 func wantsJSON(r *http.Request) bool {
-	switch r.URL.Query().Get("format") {
-	case "json":
-		return true
-	case "html":
-		return false
-	}
-	rating := map[string]float64{}
-	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
-		name, params, _ := mime.ParseMediaType(part)
-		rating[name], _ = strconv.ParseFloat(cmp.Or(params["q"], "1"), 64)
-	}
-	return rating["application/json"] > rating["text/html"]
+	format, accept := r.URL.Query().Get("format"), strings.Join(r.Header.Values("Accept"), ",")
+	return format == "json" ||
+		format == "" && strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html")
 }
 
 const (

@@ -94,20 +94,8 @@ func TestScriptAndStyleAreThoseOfThePolicy(t *testing.T) {
 func TestAccept(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	for accept, isJSON := range map[string]bool{
-		"":          false,
-		"*/*":       false,
-		"text/html": false,
-		"text/html,application/xml;q=0.9,*/*;q=0.8": false,
-		"application/json":                          true,
-		"application/json, text/plain, */*":         true,
-		"text/html;q=0.5, application/json":         true,
-		"application/json;q=0.5, text/html":         false,
-		"application/json;q=0":                      false,
-		"application/json;q=many":                   false,
-		"application/json; charset=utf-8":           true,
-		"APPLICATION/JSON":                          true,
-		"application/jsonp":                         false,
-		",;,=":                                      false,
+		"": false, "*/*": false, "text/html": false, "text/html,application/xml;q=0.9,*/*;q=0.8": false,
+		"application/json": true, "application/json, text/plain, */*": true, "text/html, application/json": false,
 	} {
 		w := get(h, "", "Accept", accept)
 		if got := strings.HasPrefix(w.Body.String(), "{"); got != isJSON {

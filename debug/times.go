@@ -19,6 +19,9 @@ type timesRow struct {
 	Name, Count, Mean, Half, Ninety, Most string
 }
 
+// timesNames are what a page calls the times.
+var timesNames = [5]string{"In the line", "In work", "On hold", "Until a retry", "A change"}
+
 // HasChanges reports that the last row is about changes.
 func (t timesTable) HasChanges() bool {
 	return len(t.Rows) > 0 && t.Rows[len(t.Rows)-1].Name == timesNames[len(timesNames)-1]
