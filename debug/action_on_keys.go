@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -66,69 +67,76 @@ func (a *onKeys) set(set, text, confirmed string) (*bulkResult, string, error) {
 	return a.answer()
 }
 
-// named acts on the keys that the page shows with these texts and ids, once all are found.
+// named acts on the keys that the page shows with these texts and ids.
 func (a *onKeys) named(texts, ids []string) (*bulkResult, string, error) {
-	wasMissing, isOne := a.missing != nil, len(texts) == 1
-	if !isOne && len(ids) != len(texts) {
+	if len(texts) == 1 {
+		text, err := a.single(texts[0], strings.Join(ids, ""))
+		return nil, text, err
+	}
+	if len(ids) != len(texts) {
 		return nil, "", refuse(http.StatusBadRequest, "Of several keys each needs the field id.")
 	}
-	keys := a.find(texts, ids)
-	if isOne && len(keys) == 1 {
-		if a.look(&keys[0]); keys[0].state() == stateAbsent {
-			keys = nil
+	for i, text := range texts {
+		var keys []knownKey
+		if a.failed == nil {
+			keys, a.failed = a.find(text, ids[i])
+		}
+		switch {
+		case a.failed != nil:
+			a.result.Left++
+		case len(keys) == 0:
+			a.result.Gone++
+		default:
+			a.each(slices.Values(keys[:1]))
 		}
 	}
-	switch {
-	case a.missing != nil && !wasMissing: // Of a queue that had no answer before, the pools' keys must do.
-		return nil, "", a.missing
-	case a.ctx.Err() != nil:
-		return nil, "", errNoTime
-	case isOne && len(keys) > 1:
-		return nil, "", refuse(http.StatusConflict, "More than one key is called that.")
-	}
-	a.each(slices.Values(keys))
-	a.result.Gone = max(a.result.Gone, len(texts)-a.result.Keys-a.result.Left)
-	switch {
-	case !isOne:
-		return a.answer()
-	case a.failed != nil:
-		return nil, "", a.failed
-	case len(keys) == 0 || a.result.Gone > 0 && a.Name != "forget":
-		return nil, "", refuse(http.StatusNotFound, "%s", a.noKey)
-	case a.Name == "retry":
-		return nil, a.retryText(keys[0]), nil
-	}
-	return nil, a.doneText(texts[0]), nil
+	return a.answer()
 }
 
-// find returns the keys that the page shows with these texts and ids, as far as they are there. Without ids
-// it returns all that have the text. It ends early if only the pools' keys matter, which come first.
-func (a *onKeys) find(texts, ids []string) (keys []knownKey) {
-	wanted, found := make(map[string][]string), make(map[any]bool) // ids by texts
-	add := func(k knownKey) (isComplete bool) {
-		if k.named = true; !found[k.key()] {
-			found[k.key()] = true
+// single acts on one key, and says what was done.
+func (a *onKeys) single(text, id string) (string, error) {
+	keys, err := a.find(text, id)
+	switch {
+	case err != nil:
+		return "", err
+	case len(keys) > 1 && !a.ofPools:
+		return "", refuse(http.StatusConflict, "More than one key is called that.")
+	}
+	a.each(slices.Values(keys[:min(1, len(keys))]))
+	switch {
+	case a.failed != nil:
+		return "", a.failed
+	case a.result.Keys == 0:
+		return "", refuse(http.StatusNotFound, "%s", a.noKey)
+	case a.Name == "retry":
+		return a.retryText(keys[0]), nil
+	}
+	return a.doneText(text), nil
+}
+
+// find returns the keys that the page shows with that text and, unless it is empty, that id.
+func (a *onKeys) find(text, id string) (keys []knownKey, err error) {
+	wasMissing, state := a.missing != nil, ""
+	if a.ofPools {
+		state = inHandlers
+	}
+	s := a.startSearch(text, id)
+	if !s.exact {
+		s.goOver(a.walk, state)
+	}
+	s.look(a.walk)
+	switch {
+	case a.missing != nil && !wasMissing: // Of a queue that had no answer before, the pools' keys must do.
+		return nil, a.missing
+	case a.ctx.Err() != nil:
+		return nil, errNoTime
+	}
+	for _, k := range s.keys {
+		if k.named = true; s.exact && k.state() != stateAbsent {
 			keys = append(keys, k)
 		}
-		return len(keys) == len(texts) && (len(ids) > 0 || a.ofPools)
 	}
-	for i, text := range texts {
-		wanted[text] = append(wanted[text], ids[min(i, len(ids)):min(i+1, len(ids))]...)
-		if k, isThere := a.stringKey(text, wanted[text]); isThere && add(k) {
-			return keys
-		}
-	}
-	for k := range a.keysIn("") {
-		text := keyText(k.key())
-		if _, isWanted := wanted[text]; !isWanted {
-			text = cut(text, maxKey)
-		}
-		of, isWanted := wanted[text]
-		if isWanted && (len(of) == 0 || slices.Contains(of, keyID(k.key()))) && add(k) {
-			break
-		}
-	}
-	return keys
+	return keys, nil
 }
 
 // each acts on the keys until the time is over, or the queue's server does not answer any more.

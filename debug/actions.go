@@ -167,12 +167,12 @@ func (r *reading) remove(k knownKey) bool {
 }
 
 // forget makes the queue's limiter, the pools and, if the queue itself keeps it as given up, the queue forget
-// the key's failures. It returns false if the queue does not keep it any more.
+// the key's failures. It returns false if the queue's server did not answer.
 func (r *reading) forget(k knownKey) bool {
 	q, was := r.entry.queue, true
 	if q.ForgetGivenUp != nil && (k.kept || k.named) {
 		began := time.Now()
-		was = q.ForgetGivenUp(k.key()) || !k.kept && r.noteMissing(began) == nil
+		was = q.ForgetGivenUp(k.key()) || r.noteMissing(began) == nil
 	}
 	if q.Forget != nil {
 		q.Forget(k.key())

@@ -92,8 +92,8 @@
 //
 // # JSON
 //
-// A request that accepts application/json and not text/html, or has format=json, gets the same as an object. The
-// answers to actions and the fields that these need keep their names and meanings: the ids of queues, the
+// A request that accepts application/json and not text/html, or has format=json, gets the same as an object.
+// The answers to actions and the fields that these need keep their names and meanings: the ids of queues, the
 // texts and ids of keys, and count. All else is what the queues and their pools say themselves, as
 // [workqueue.KeySnapshot] and [worker.KeySnapshot] have it, and may change.
 package debug

@@ -53,7 +53,8 @@ func (r *reading) sample() sample {
 	}
 	if s.WorkDuration != nil {
 		m.dones = m.work[0]
-	} else if s.Shared == nil { // What was added is done, or still there. (A shared queue counts its own adds alone.)
+	} else if s.Shared == nil { // A shared queue counts its own adds alone.
+		// What was added is done, or still there.
 		m.dones = max(0, m.adds-float64(s.Queued+s.Again+s.Processing))
 	}
 	return m

@@ -75,6 +75,9 @@ func (w *walk) list(state string) iter.Seq[knownKey] {
 		return once(nil, w.keptKeys, w.failingKeys, w.givenUpInPools)
 	}
 	running, onHold := w.keysInPools(worker.KeyRunning), slices.Values(w.onHold())
+	if state == inHandlers {
+		return concat(running, onHold)
+	}
 	return concat(running, onHold, w.allInQueue, w.keptKeys, w.failingAtHand, w.givenUpInPools)
 }
 

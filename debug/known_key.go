@@ -19,8 +19,9 @@ const (
 	stateOnHold     = "on_hold"  // on hold
 	stateFailing    = "failing"  // its last call has failed, and it is to be retried
 	stateGivenUp    = "given_up" // a pool or the queue itself does not try it any more
-	// allSets are all keys that fail or were given up.
-	allSets = "all"
+	// allSets are all keys that fail or were given up, and inHandlers all that pools have in work or on hold.
+	allSets    = "all"
+	inHandlers = "in_handlers"
 
 	stateAbsent  = "absent"  // nothing is known of the key, any more
 	stateUnknown = "unknown" // the queue's server did not answer

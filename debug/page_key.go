@@ -30,7 +30,16 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 	}
 	r := h.read(ctx, e, limit)
 	can := h.actionsOf(r)
-	s, w := h.search(r, text, id)
+	w := &walk{reading: r}
+	s := w.startSearch(text, id)
+	if !s.exact {
+		done, err := searchTurn(ctx, h.searching)
+		defer done() // At the end, because a look may ask the queue's server.
+		if w.more = err != nil; !w.more {
+			s.goOver(w, "")
+		}
+	}
+	s.look(w)
 	p := &keyPage{Queue: r, Search: cut(text, maxKey), Exact: s.exact, More: s.more, Incomplete: w.isPartial()}
 	for _, k := range s.keys {
 		p.Keys = append(p.Keys, r.row(k, can))

@@ -340,7 +340,8 @@ func TestPoolOfTheKeysQueue(t *testing.T) {
 		h.InspectPool("tenant", withRest(worker.Inspector{
 			Queue: q,
 			Snapshot: func(int) worker.Snapshot[any] {
-				return worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Wanted: 1}}
+				return worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Wanted: 1},
+					Running: []worker.RunningKey[any]{{Key: "a"}}}
 			},
 			SnapshotKey: func(key any) worker.KeySnapshot[any] {
 				return worker.KeySnapshot[any]{Key: key, Failing: &worker.FailedKey[any]{Key: key, Err: name + " failed"}}

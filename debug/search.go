@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 const (
@@ -48,49 +46,36 @@ func (s *search) offer(k knownKey) {
 	}
 }
 
-// goOver offers all keys, because several may have the text. With an id there is one.
-func (s *search) goOver(w *walk) {
-	for k := range w.keysIn("") {
+// startSearch returns a search that has found the key that is the string text, and has that id, if there is
+// one: it need not be searched for.
+func (w *walk) startSearch(text, id string) *search {
+	s := &search{text: text, id: id}
+	if w.HasQueue() && keyID(text) == id {
+		w.askServer(func() {
+			defer func() { _ = recover() }() // The queue's keys may be of another type.
+			if k, isThere := w.entry.queue.SnapshotKey(text); isThere {
+				s.offer(fromQueue(k))
+			}
+		})
+	}
+	return s
+}
+
+// goOver offers the keys in a state, all of them because several may have the text. With an id there is one.
+func (s *search) goOver(w *walk, state string) {
+	for k := range w.keysIn(state) {
 		if s.offer(k); s.exact && s.id != "" {
 			return
 		}
 	}
 }
 
-// search looks for keys, when the searches before have ended. Then it asks for all that is known of them: a
-// key may be in two states, or has moved meanwhile. The walk says how many keys it has gone over, and whether
-// these were all.
-func (h *Handler) search(r *reading, text, id string) (*search, *walk) {
-	s, w := &search{text: text, id: id}, &walk{reading: r}
-	if k, isThere := r.stringKey(text, []string{id}); isThere {
-		s.offer(k)
-	}
-	if !s.exact {
-		done, err := searchTurn(r.ctx, h.searching)
-		defer done() // At the end, because a look may ask the queue's server.
-		if w.more = err != nil; !w.more {
-			s.goOver(w)
-		}
-	}
+// look asks for all that is known of the keys that were found: a key may be in two states, or has moved
+// meanwhile.
+func (s *search) look(w *walk) {
 	for i := range s.keys {
-		r.look(&s.keys[i])
+		w.look(&s.keys[i])
 	}
-	return s, w
-}
-
-// stringKey returns the key of the queue that is that string and has one of the ids: it need not be searched
-// for.
-func (r *reading) stringKey(text string, ids []string) (k knownKey, isThere bool) {
-	if !r.HasQueue() || !slices.Contains(ids, keyID(text)) {
-		return k, false
-	}
-	r.askServer(func() {
-		defer func() { _ = recover() }() // Its keys may be of another type.
-		var s workqueue.KeySnapshot[any]
-		s, isThere = r.entry.queue.SnapshotKey(text)
-		k = fromQueue(s)
-	})
-	return k, isThere
 }
 
 // searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. Done
