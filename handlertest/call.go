@@ -41,7 +41,7 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 		c.ctx = context.WithValue(ctx, callKey{}, c)
 		p.step(c.ctx, "")
 		if err := ctx.Err(); err != nil {
-			return err // Its lease or its timeout ended before the handler was called.
+			return err // Its timeout ended before the handler was called.
 		}
 		p.tell(c.ctx, "the handler begins")
 		defer r.begin(c)()
