@@ -150,22 +150,6 @@ func onManagerWith(t *testing.T, newQueue newQueueFunc, wrap func(s *scene) reco
 	})
 }
 
-// What is listed at the start comes after what changes.
-func TestPrioritiesOfHandlers(t *testing.T) {
-	onManager(t, controllerruntime.NewQueue, func(s *scene) {
-		s.reconcile = func(context.Context, string) (reconcile.Result, error) {
-			time.Sleep(time.Second)
-			return reconcile.Result{}, nil
-		}
-		s.create(true, "first") // at once in the hands of the only worker
-		synctest.Wait()
-		s.create(true, "listed", "listed-too")
-		s.create(false, "new")
-		time.Sleep(4 * time.Second)
-		s.want("first@0s", "new@1s", "listed@2s", "listed-too@3s")
-	})
-}
-
 // A handler that wants its key in an hour gets it then, even with a bounded debounce of events.
 func TestRequeueAfter(t *testing.T) {
 	for _, config := range []priorityqueue.Config[reconcile.Request]{{},

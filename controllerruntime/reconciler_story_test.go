@@ -124,58 +124,32 @@ func TestAddedBeforeTheCall(t *testing.T) {
 	})
 }
 
-// An ErrAdded that is not from UntilAdded does not lose the request, and a Forget is only kept back once.
-func TestErrAddedFromElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		answer := worker.ErrAdded
-		r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context,
-			reconcile.Request) (reconcile.Result, error) {
-			return reconcile.Result{}, answer
-		}), nil)
-		q := r.NewQueue("", clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second,
-			time.Hour))
-		defer q.ShutDown()
-		q.AddRateLimited(requestA)
-		_, _ = q.Get()
-		q.AddAfter(requestA, time.Hour) // That is not at once.
-		if result, err := r.Reconcile(t.Context(), requestA); err != nil || !result.IsZero() {
-			t.Errorf("%v, %v", result, err)
-		}
-		q.Forget(requestA)
-		q.Done(requestA)
-		if q.Len() != 1 || q.NumRequeues(requestA) != 1 {
-			t.Errorf("%d in the queue, %d failures, want 1, 1", q.Len(), q.NumRequeues(requestA))
-		}
-		_, _ = q.Get()
-		_, _ = r.Reconcile(t.Context(), requestA) // No Forget follows this one.
-		answer = nil
-		_, _ = r.Reconcile(t.Context(), requestA)
-		q.Forget(requestA)
-		q.Done(requestA)
-		if q.NumRequeues(requestA) != 0 {
-			t.Error("a later Forget is also ignored")
-		}
-	})
-}
-
-// A request that was removed after it had been interrupted is not retried.
-func TestRemovedAfterAnInterruption(t *testing.T) {
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
-		func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
-			s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
-				until := worker.CallOf(ctx).UntilAdded()
-				<-until.Done()
-				time.Sleep(time.Second)
-				return reconcile.Result{}, until.Err()
+// An interrupted request is queued by the add that interrupts it, unless that is taken back. An ErrAdded from
+// elsewhere queues it: it would be lost otherwise.
+func TestErrAddedWithoutAnAdd(t *testing.T) {
+	for interrupted, want := range map[bool]int{true: 0, false: 1} {
+		var q *controllerruntime.Queue[reconcile.Request]
+		r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context,
+			_ reconcile.Request) (reconcile.Result, error) {
+			if interrupted {
+				q.Add(requestA)
+				<-worker.CallOf(ctx).UntilAdded().Done()
+				q.Remove(requestA)
 			}
-			r.AddCause(requestA, workqueue.Cause{Reason: "created"})
-			time.Sleep(time.Second)
-			r.AddCause(requestA, workqueue.Cause{Reason: "changed"})
-			synctest.Wait()
-			s.queue.(*controllerruntime.Queue[reconcile.Request]).Remove(requestA)
-			time.Sleep(time.Minute)
-			s.want("a@0s")
-		})
+			return reconcile.Result{}, worker.ErrAdded
+		}), nil)
+		q = r.NewQueue("", nil).(*controllerruntime.Queue[reconcile.Request])
+		q.Add(requestA)
+		_, _ = q.Get()
+		if _, err := r.Reconcile(t.Context(), requestA); err != nil {
+			t.Error(err)
+		}
+		q.Done(requestA)
+		if n := q.Len(); n != want {
+			t.Errorf("interrupted: %v, %d requests are queued, want %d", interrupted, n, want)
+		}
+		q.ShutDown()
+	}
 }
 
 // The page has the last attempts with the stacks of panics, the stack of a stuck reconciler, the causes, and
