@@ -219,9 +219,3 @@ func TestTracingFunc(t *testing.T) {
 		t.Errorf("spans %q, want %q", got, want)
 	}
 }
-
-func TestCauseWithoutSpan(t *testing.T) {
-	if got := otel.Cause(t.Context(), "why"); got != (workqueue.Cause{Reason: "why"}) {
-		t.Errorf("%+v", got)
-	}
-}

@@ -182,24 +182,3 @@ func TestConcurrentScrapes(t *testing.T) {
 
 // manyNames is a number of names whose metrics are not sent all at once.
 const manyNames = 500
-
-// A metric may be written by several goroutines at once: the race detector sees no race.
-func TestConcurrentWrite(t *testing.T) {
-	b := newBench(prom.Options{})
-	defer b.queue("q").ShutDown()
-	metrics := make(chan prometheus.Metric, 11)
-	b.provider.Collect(metrics)
-	close(metrics)
-	for m := range metrics {
-		var writers sync.WaitGroup
-		for range 2 {
-			writers.Go(func() {
-				var out dto.Metric
-				if err := m.Write(&out); err != nil || out.Label[0].GetValue() != "q" {
-					t.Errorf("Write() = %v, %v", &out, err)
-				}
-			})
-		}
-		writers.Wait()
-	}
-}

@@ -10,12 +10,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/prom"
 )
 
-// This test is for what grows faster than the number of queues, so its limit suits a slow and busy machine and
-// the race detector.
+// This test is for what grows faster than the number of queues, so its limit suits a slow and busy machine.
 func TestTenThousandQueues(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector takes time of its own")
+	}
 	const n, limit = 10_000, 5 * time.Second
 	registry := prometheus.NewRegistry()
 	p := prom.NewProvider(registry, prom.Options{})
@@ -32,9 +35,9 @@ func TestTenThousandQueues(t *testing.T) {
 	}
 	fastest := time.Duration(math.MaxInt64)
 	for range 3 {
-		before := cpuTime(t)
+		began := time.Now()
 		families, err := registry.Gather()
-		fastest = min(fastest, cpuTime(t)-before)
+		fastest = min(fastest, time.Since(began))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +48,7 @@ func TestTenThousandQueues(t *testing.T) {
 		}
 	}
 	if fastest > limit {
-		t.Errorf("scraping %d queues takes %v of CPU time", n, fastest)
+		t.Errorf("scraping %d queues takes %v", n, fastest)
 	}
 }
 

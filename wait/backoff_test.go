@@ -83,28 +83,6 @@ func TestStepOfNil(t *testing.T) {
 	}
 }
 
-// TestBackoffKeepsItsOwnersValue: everything but Step works on a copy.
-func TestBackoffKeepsItsOwnersValue(t *testing.T) {
-	owned := wait.Backoff{Duration: 1, Factor: 2, Steps: 5, Cap: 1000}
-	before := owned
-	fakeClock := testingclock.NewFakeClock(time.Unix(0, 0))
-	one, other := owned.DelayFunc(), owned.DelayFunc()
-	equalDelays(t, "one", take(3, one), []time.Duration{1, 2, 4})
-	equalDelays(t, "other", take(3, other), []time.Duration{1, 2, 4})
-	take(3, owned.DelayWithReset(fakeClock, time.Hour))
-	timer := owned.Timer()
-	timer.C()
-	timer.Stop()
-	if err := wait.ExponentialBackoff(owned, func() (bool, error) {
-		return false, nil
-	}); !wait.Interrupted(err) {
-		t.Errorf("ExponentialBackoff: %v", err)
-	}
-	if owned != before {
-		t.Errorf("changed to %+v", owned)
-	}
-}
-
 // TestJitters: each addition is within bounds and drawn anew, and they do not add up.
 func TestJitters(t *testing.T) {
 	const n = 200

@@ -44,47 +44,6 @@ func waits() map[string]func(ctx context.Context, condition wait.ConditionWithCo
 	}
 }
 
-func TestConditionEndsTheWait(t *testing.T) {
-	tests := []struct {
-		name string
-		done bool
-		err  error
-	}{
-		{"true", true, nil},
-		{"error", false, errBroken},
-		{"true and an error", true, errBroken},
-	}
-	for name, run := range waits() {
-		for _, tt := range tests {
-			t.Run(name+"/"+tt.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					calls := 0
-					err := run(t.Context(), func(context.Context) (bool, error) {
-						if calls++; calls < 3 {
-							return false, nil
-						}
-						return tt.done, tt.err
-					})
-					if err != tt.err || calls != 3 {
-						t.Errorf("returns %v after %d calls, want %v after 3", err, calls, tt.err)
-					}
-				})
-			})
-		}
-		t.Run(name+"/panic", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				defer func() {
-					if r := recover(); r != errBroken {
-						t.Errorf("recovered %v", r)
-					}
-				}()
-				err := run(t.Context(), func(context.Context) (bool, error) { panic(errBroken) })
-				t.Errorf("returns %v", err)
-			})
-		})
-	}
-}
-
 // TestContextEndsTheWait: before it begins, in a call and in a pause.
 func TestContextEndsTheWait(t *testing.T) {
 	for name, run := range waits() {

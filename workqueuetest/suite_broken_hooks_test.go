@@ -75,13 +75,8 @@ func (q *holding) Done(key string) {
 	q.whole.Done(key)
 }
 
-// merging is a correct queue with OneEntry. Its own package runs the whole suite on it.
-type (
-	merging = *priorityqueue.Queue[string]
-	keyInfo = workqueue.KeySnapshot[string]
-)
-
-func newMerging(c Config[string]) merging {
+// newMerging builds a correct queue with OneEntry. Its own package runs the whole suite on it.
+func newMerging(c Config[string]) fifo {
 	return priorityqueue.New(priorityqueue.Config[string]{Clock: c.Clock, RateLimiter: c.RateLimiter})
 }
 
@@ -94,7 +89,6 @@ type hooked struct {
 	get                               func() (string, bool)
 	getContext                        func(context.Context) (string, error)
 	next                              func(context.Context) (workqueue.HandOut[string], error)
-	length                            func() int
 	shutDown, shutDownWithDrain       func()
 	shutDownContext                   func(context.Context) error
 	stats                             func() workqueue.Stats
@@ -109,7 +103,7 @@ type hooked struct {
 
 func hook(q whole) *hooked {
 	return &hooked{
-		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.PutOnHold, q.AddAfter, q.Get, q.GetContext, q.Next, q.Len,
+		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.PutOnHold, q.AddAfter, q.Get, q.GetContext, q.Next,
 		q.ShutDown, q.ShutDownWithDrain, q.ShutDownContext, q.Stats, q.AddedAt, q.Fail, q.DropQueued, q.Causes, q.AddedAgain, q.SnapshotKey,
 	}
 }
@@ -122,7 +116,6 @@ func (q *hooked) PutOnHold(key string)                           { q.putOnHold(k
 func (q *hooked) AddAfter(key string, d time.Duration)           { q.addAfter(key, d) }
 func (q *hooked) Get() (string, bool)                            { return q.get() }
 func (q *hooked) GetContext(ctx context.Context) (string, error) { return q.getContext(ctx) }
-func (q *hooked) Len() int                                       { return q.length() }
 func (q *hooked) ShutDown()                                      { q.shutDown() }
 func (q *hooked) ShutDownWithDrain()                             { q.shutDownWithDrain() }
 func (q *hooked) ShutDownContext(ctx context.Context) error      { return q.shutDownContext(ctx) }
@@ -143,14 +136,8 @@ func (q *hooked) SnapshotKey(key string) (workqueue.KeySnapshot[string], bool) {
 
 func (q *hooked) AddedAt(key string) time.Time { return q.addedAt(key) }
 
-// holds reports whether a worker holds key, in a queue that is no merging one.
+// holds reports whether a worker holds key.
 func (q *hooked) holds(key string) bool { return q.whole.(*holding).holds(key) }
-
-// info is what a merging queue says about key.
-func (q *hooked) info(key string) keyInfo {
-	info, _ := q.whole.(merging).SnapshotKey(key)
-	return info
-}
 
 // atShutDown returns a channel that ShutDown closes.
 func (q *hooked) atShutDown() <-chan struct{} {
@@ -158,19 +145,6 @@ func (q *hooked) atShutDown() <-chan struct{} {
 	once := sync.OnceFunc(func() { close(stop) })
 	q.shutDown = func() { once(); q.whole.ShutDown() }
 	return stop
-}
-
-// lastInFirstOut is an order for correct queues.
-type lastInFirstOut struct{ keys []string }
-
-func (l *lastInFirstOut) Touch(string)    {}
-func (l *lastInFirstOut) Push(key string) { l.keys = append(l.keys, key) }
-func (l *lastInFirstOut) Len() int        { return len(l.keys) }
-func (l *lastInFirstOut) Pop() string {
-	last := len(l.keys) - 1
-	key := l.keys[last]
-	l.keys = l.keys[:last]
-	return key
 }
 
 // hoardsAny keeps every key, and accepts unhashable ones.

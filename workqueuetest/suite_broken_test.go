@@ -15,12 +15,11 @@ import (
 type brokenQueue struct {
 	name   string
 	caught []string
-	// bug changes methods of a correct queue, which has one entry a key and merges retries if merges is set.
-	// Without a bug, new builds the queue.
+	// bug changes methods of a correct queue. Without a bug, new builds the queue.
 	bug    func(q *hooked, c Config[string])
 	new    func(Config[string]) fifo
 	newAny func(Config[any]) workqueue.TypedInterface[any]
-	merges bool
+	merges bool // with Suite.OneEntry, PlaceOfAdd and MergesRetries
 	shared bool // with Suite.Shared
 }
 
@@ -31,9 +30,6 @@ func (b brokenQueue) suite() Suite {
 	if b.bug != nil {
 		s.New = func(c Config[string]) fifo {
 			q := hook(newHolding(c))
-			if b.merges {
-				q = hook(newMerging(c))
-			}
 			b.bug(q, c)
 			return q
 		}
@@ -70,10 +66,6 @@ var broken = []brokenQueue{
 				}
 				q.whole.Done(key)
 			}
-		}},
-	{name: "last in, first out", caught: []string{"Order", "AddTwice", "Model", "Linearizable"},
-		new: func(c Config[string]) fifo {
-			return workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: &lastInFirstOut{}})
 		}},
 	{name: "AddedAt of the last add", caught: []string{"AddedAt", "AddedAtOfDelays", "AddedAtOfUnnamedQueue"},
 		bug: func(q *hooked, c Config[string]) {
@@ -177,20 +169,6 @@ var broken = []brokenQueue{
 				q.whole.Add(key)
 			}
 		}},
-	{name: "a drain holds a lock", caught: []string{"NothingWaitsForWorkers"},
-		bug: func(q *hooked, _ Config[string]) {
-			var mu sync.Mutex
-			q.shutDownWithDrain = func() {
-				mu.Lock()
-				defer mu.Unlock()
-				q.whole.ShutDownWithDrain()
-			}
-			q.length = func() int {
-				mu.Lock()
-				defer mu.Unlock()
-				return q.whole.Len()
-			}
-		}},
 	{name: "second ShutDown panics", caught: []string{"ShutDownTwice"},
 		bug: func(q *hooked, _ Config[string]) {
 			down := make(chan struct{})
@@ -280,84 +258,13 @@ var broken = []brokenQueue{
 		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain",
 		"AddOfHeldWaitingKey", "Model",
 	},
-		new: func(c Config[string]) fifo { return newMerging(c) }},
+		new: newMerging},
 	{name: "two entries a key", merges: true, caught: []string{
 		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain",
 		"AddOfHeldWaitingKey",
 		"Model", "ModelWithShutDown", "ModelWithUnmatchedDone", "ModelWithTies",
 	},
 		new: func(c Config[string]) fifo { return sound(c) }},
-	{name: "a delay wins", merges: true, caught: []string{"AddOfWaitingKey", "Model"},
-		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyWaiting })},
-	{name: "a delay puts off", merges: true, caught: []string{"AddAfterOfQueuedKey", "Model"},
-		bug: func(q *hooked, _ Config[string]) {
-			q.addAfter = func(key string, d time.Duration) {
-				if q.info(key).State == workqueue.KeyQueued && d > 0 {
-					q.whole.(merging).Remove(key)
-				}
-				q.whole.AddAfter(key, d)
-			}
-		}},
-	// It forgets the earlier adds of a key that a worker holds.
-	{name: "the last add counts", merges: true, caught: []string{"AddAfterOfKeyToComeAgain", "Model"},
-		bug: func(q *hooked, _ Config[string]) {
-			q.addAfter = func(key string, d time.Duration) {
-				if q.info(key).State == workqueue.KeyProcessing {
-					q.whole.(merging).Remove(key)
-				}
-				q.whole.AddAfter(key, d)
-			}
-		}},
-	// It ignores further adds of a held key that Done will queue anyway.
-	{name: "the first add counts", merges: true, caught: []string{"AddOfHeldWaitingKey", "Model"},
-		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyProcessing && s.Again })},
-	{name: "loses delayed adds of held keys", merges: true, caught: []string{"DueWhileHeld", "Model"},
-		bug: func(q *hooked, _ Config[string]) {
-			q.addAfter = func(key string, d time.Duration) {
-				if q.info(key).State != workqueue.KeyProcessing || d <= 0 {
-					q.whole.AddAfter(key, d)
-				}
-			}
-		}},
-	// It removes a key that was queued before its time came.
-	{name: "loses keys that need not wait", merges: true, caught: []string{"AddOfWaitingKey", "Model"},
-		bug: func(q *hooked, _ Config[string]) {
-			q.add = func(key string) {
-				state := q.info(key).State
-				if q.whole.(merging).Remove(key); state != workqueue.KeyWaiting {
-					q.whole.Add(key)
-				}
-			}
-		}},
-	// It counts a key as waiting that was added with a delay and then without.
-	{name: "wrong Stats of merged adds", merges: true, caught: []string{"Model"},
-		bug: func(q *hooked, _ Config[string]) {
-			merged := 0
-			q.add = func(key string) {
-				if q.info(key).State == workqueue.KeyWaiting && !q.ShuttingDown() {
-					merged++
-				}
-				q.whole.Add(key)
-			}
-			q.stats = func() workqueue.Stats {
-				st := q.whole.Stats()
-				st.Waiting += merged
-				return st
-			}
-		}},
-	{name: "retries at once", merges: true, caught: []string{"AddRateLimitedOfWaitingKey"},
-		bug: func(q *hooked, _ Config[string]) {
-			q.addRateLimited = func(key string) {
-				if q.info(key).State == workqueue.KeyWaiting {
-					q.Add(key)
-					return
-				}
-				q.whole.AddRateLimited(key)
-			}
-		}},
-	{name: "merges, and loses adds of held keys", merges: true, caught: []string{"AddWhileHeld", "Model",
-		"Linearizable", "StressEveryAddIsProcessed"},
-		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyProcessing })},
 	// It ignores an AddAfter that is due before the waiting entry.
 	{name: "only later times count", caught: []string{"AddAfterEarlier", "AddRateLimitedOfWaitingKey",
 		"AddAfterNewFirst", "Model"},
@@ -451,17 +358,6 @@ func delays(change func(key string, d time.Duration) time.Duration) func(*hooked
 				d = change(key, d)
 			}
 			q.whole.AddAfter(key, d)
-		}
-	}
-}
-
-// addsUnless is a bug that loses adds of keys in some states.
-func addsUnless(lost func(keyInfo) bool) func(*hooked, Config[string]) {
-	return func(q *hooked, _ Config[string]) {
-		q.add = func(key string) {
-			if !lost(q.info(key)) {
-				q.whole.Add(key)
-			}
 		}
 	}
 }

@@ -1,5 +1,4 @@
-// The tests need named pipes, mounts and pseudo-terminals as Linux has them. (The program runs elsewhere,
-// too.)
+// The tests need named pipes and mounts as Linux has them. (The program runs elsewhere.)
 
 package main
 
@@ -19,7 +18,6 @@ import (
 
 	"github.com/keyedqueue/workqueue/examples/internal/locked"
 	"github.com/keyedqueue/workqueue/examples/internal/readme"
-	"golang.org/x/sys/unix"
 )
 
 // dirs is SOURCE and DEST of a test, and what dirsync has printed.
@@ -221,24 +219,6 @@ func TestRefused(t *testing.T) {
 	if code := run(t.Context(), []string{"-h"}, &d.stdout, &d.stderr); code != 0 ||
 		!strings.Contains(d.stderr.String(), "Exit codes") {
 		t.Errorf("-h: exit code %d", code)
-	}
-}
-
-func TestProgress(t *testing.T) {
-	d := newDirs(t)
-	d.write(d.src, "file", "1")
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	d.do(err)
-	defer master.Close()
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	d.do(err, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-	terminal, err := os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	d.do(err)
-	run(t.Context(), []string{"-once", d.src, d.dst}, &d.stdout, terminal)
-	d.do(terminal.Close())
-	shown := make([]byte, 4096)
-	if n, _ := master.Read(shown); !regexp.MustCompile(`\d+ seen, \d+ queued, \d+ copied`).Match(shown[:n]) {
-		t.Errorf("the terminal shows %q", shown[:n])
 	}
 }
 

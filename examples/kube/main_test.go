@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/keyedqueue/workqueue/examples/internal/locked"
 	"github.com/keyedqueue/workqueue/examples/internal/readme"
@@ -92,7 +94,14 @@ func pod(name, uid string, restarts int32) *corev1.Pod {
 
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, fake.NewClientset(pod("old", "1", 50)), "-restarts", "3", "-within", "10m")
+		c := newCluster(t, fake.NewClientset(pod("old", "1", 50)), "-restarts", "3", "-within", "10m",
+			"-namespace", "default")
+		elsewhere := pod("web", "9", 0)
+		elsewhere.Namespace = "kube-system"
+		c.set(elsewhere)
+		elsewhere.Status.ContainerStatuses[0].RestartCount = 9
+		c.set(elsewhere)
+		c.wantOutput("")
 		c.set(pod("web", "2", 0))
 		c.set(pod("web", "2", 2))
 		c.set(pod("old", "1", 52))
@@ -134,38 +143,6 @@ func TestDemo(t *testing.T) {
 	})
 }
 
-// Ctrl-C ends the demo at once.
-func TestDemoStopped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		var stdout, stderr locked.Buffer
-		code := make(chan int)
-		go func() { code <- run(ctx, []string{"-demo"}, &stdout, &stderr, nil) }()
-		time.Sleep(600 * time.Millisecond)
-		start := time.Now()
-		cancel()
-		if got := <-code; got != 0 || time.Since(start) > 500*time.Millisecond {
-			t.Errorf("exit code %d after %v, stderr:\n%s", got, time.Since(start), stderr.Take())
-		}
-	})
-}
-
-func TestNamespace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, fake.NewClientset(), "-restarts", "1", "-namespace", "kube-system")
-		c.set(pod("web", "1", 0))
-		c.set(pod("web", "1", 5))
-		inside := pod("dns", "2", 0)
-		inside.Namespace = "kube-system"
-		inside.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "dns"}
-		c.set(inside)
-		inside.Status.ContainerStatuses[0].RestartCount = 1
-		c.set(inside)
-		c.wantOutput("kube-system/dns: 1 restarts within 10m0s: dns\n")
-		c.end(0)
-	})
-}
-
 // A cluster that does not allow it ends the program, instead of trying forever.
 func TestForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -179,4 +156,44 @@ func TestForbidden(t *testing.T) {
 			t.Errorf("exit code %d, stderr:\n%s", code, stderr)
 		}
 	})
+}
+
+// full is a disk.
+type full struct {
+	locked.Buffer
+	fails bool
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.fails {
+		return 0, errors.New("no space left")
+	}
+	return f.Buffer.Write(p)
+}
+
+// A line that could not be printed is printed by the retry.
+func TestLineIsNotLost(t *testing.T) {
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	out := &full{fails: true}
+	r := newReporter(corelisters.NewPodLister(pods), options{restarts: 1, within: time.Hour}, out)
+	key := cache.ObjectName{Namespace: "default", Name: "web"}
+	look := func() error { return r.look(t.Context(), key) }
+	for _, restarts := range []int32{0, 2} {
+		if err := pods.Add(pod("web", "1", restarts)); err != nil {
+			t.Fatal(err)
+		}
+		if err := look(); (err != nil) != (restarts > 0) {
+			t.Errorf("look returned %v", err)
+		}
+	}
+	out.fails = false
+	if err := look(); err != nil {
+		t.Error(err)
+	}
+	if err := look(); err != nil {
+		t.Error(err)
+	}
+	if got := out.Take(); got != "default/web: 2 restarts within 1h0m0s: app (CrashLoopBackOff, last exit 137 OOMKilled)\n" {
+		t.Errorf("printed %q", got)
+	}
 }

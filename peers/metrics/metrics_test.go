@@ -178,3 +178,41 @@ func (s *subject) tick() {
 	s.clock.Step(period)
 	synctest.Wait()
 }
+
+var joins int
+
+// A program's registry can have the metrics of client-go's queues and ours, under the same names. They differ
+// in the queue's name alone.
+func TestJoinLegacyRegistry(t *testing.T) {
+	joins++
+	theirName, ourName := fmt.Sprint("their-join-", joins), fmt.Sprint("our-join-", joins)
+	p, err := prom.Join(legacyregistry.Registerer(), prom.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := testingclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	ours := &subject{clock: clock, gatherer: legacyregistry.DefaultGatherer}
+	ours.queue = workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[int]{
+		Name: ourName, Clock: clock, MetricsProvider: p,
+	})
+	defer ours.queue.ShutDown()
+	if got := ours.text(t, ourName); !strings.Contains(got, `workqueue_depth{name="`+ourName+`"} 0`) {
+		t.Errorf("without another queue:\n%s", got)
+	}
+	theirs := &subject{clock: clock, gatherer: legacyregistry.DefaultGatherer}
+	theirs.queue = peer.NewTypedRateLimitingQueueWithConfig(peer.DefaultTypedControllerRateLimiter[int](),
+		peer.TypedRateLimitingQueueConfig[int]{Name: theirName, Clock: clock})
+	defer theirs.queue.ShutDown()
+	for _, s := range []*subject{ours, theirs} {
+		s.queue.Add(1)
+		s.queue.Add(2)
+		s.queue.Get()
+	}
+	got, want := ours.text(t, ourName), theirs.text(t, theirName)
+	if got := strings.ReplaceAll(got, ourName, theirName); got != want || strings.Count(want, "# TYPE") != 7 {
+		t.Errorf("ours:\n%s\nclient-go's:\n%s", got, want)
+	}
+	if _, err := prom.Join(legacyregistry.Registerer(), prom.Options{ControllerRuntime: true}); err == nil {
+		t.Error("no error from Join with other labels")
+	}
+}
