@@ -104,7 +104,7 @@ type delays[T comparable] struct {
 
 		waiting dueHeap[T]
 		// moving has keys that moveDue has taken from the heap, and may not have added to the queue below yet.
-		moving  []keytable.Hashed[T]
+		moving  []dueKey[T]
 		stopped bool
 		retries uint64
 		dropped uint64
@@ -177,15 +177,15 @@ func (d *delays[T]) takeBackRetry(item T) {
 
 // moveDue adds some of the keys that are due to the queue below, and returns when to look again, if ever.
 func (d *delays[T]) moveDue() (until time.Duration, ok bool) {
-	due, retries, until, ok := d.takeDue()
+	due, until, ok := d.takeDue()
 	if len(due) > 0 {
-		d.addDue(due, retries)
+		d.addDue(due)
 	}
 	return until, ok
 }
 
 // takeDue moves up to maxBatch due keys from the heap to moving, and returns them.
-func (d *delays[T]) takeDue() (due []keytable.Hashed[T], retries batchSet, until time.Duration, ok bool) {
+func (d *delays[T]) takeDue() (due []dueKey[T], until time.Duration, ok bool) {
 	if d.below.ShuttingDown() {
 		// The queue below may have been shut down without this one.
 		d.logDropped(d.stopWaiting())
@@ -194,7 +194,7 @@ func (d *delays[T]) takeDue() (due []keytable.Hashed[T], retries batchSet, until
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.mu.moving)
-	d.mu.moving, retries = d.mu.waiting.popDue(now, d.mu.moving[:0])
+	d.mu.moving = d.mu.waiting.popDue(now, d.mu.moving[:0])
 	next := d.mu.waiting.next()
 	if len(d.mu.moving) > 0 {
 		next = now // There may be more.
@@ -202,19 +202,19 @@ func (d *delays[T]) takeDue() (due []keytable.Hashed[T], retries batchSet, until
 	if until, ok = d.loop.PlanLocked(now, next); !ok {
 		d.mu.moving = nil
 	}
-	return d.mu.moving, retries, until, ok
+	return d.mu.moving, until, ok
 }
 
 // addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped.
 // (A foreign queue that is shut down during an Add drops that key uncounted.)
-func (d *delays[T]) addDue(keys []keytable.Hashed[T], retries batchSet) {
+func (d *delays[T]) addDue(keys []dueKey[T]) {
 	// Our own layer 1 takes a batch under one lock. It is no interface: a user's queue that embeds ours would
 	// have the method too, and its own Add would be bypassed.
 	if below, ok := d.below.(*Typed[T]); ok {
-		keys = keys[below.addDue(keys, retries):]
+		keys = keys[below.addDue(keys):]
 	}
 	for len(keys) > 0 && !d.below.ShuttingDown() {
-		d.below.Add(keys[0].Key)
+		d.below.Add(keys[0].key)
 		keys = keys[1:]
 	}
 	if len(keys) > 0 {
@@ -354,7 +354,7 @@ func (d *delays[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
 		return d.snapshotWaitingLocked(s), true
 	}
 	k.Key = key
-	if slices.ContainsFunc(d.mu.moving, func(m keytable.Hashed[T]) bool { return m.Key == key }) {
+	if slices.ContainsFunc(d.mu.moving, func(m dueKey[T]) bool { return m.key == key }) {
 		k.State = KeyQueued
 	}
 	return k, k.State != ""

@@ -1,6 +1,7 @@
 package workqueue_test
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"sync/atomic"
@@ -252,34 +253,24 @@ func TestLongDelays(t *testing.T) {
 // before that must come in time nevertheless.
 func TestClockIsSteppedWhileTheTimerStarts(t *testing.T) {
 	const due = 8 * time.Second
-	// Which reading of the clock, or which start of the timer, the step comes before. The first reading is
-	// that of AddAfter.
-	moments := map[string]struct{ now, reset int32 }{
-		"reading 2": {now: 2}, "reading 3": {now: 3}, "reading 4": {now: 4}, "reset": {reset: 1},
-	}
-	for name, moment := range moments {
+	// Which reading of the clock the step comes before. The first reading is that of AddAfter.
+	for _, reading := range []int32{2, 3, 4} {
 		for _, d := range []time.Duration{
 			time.Second, 5 * time.Second, due - 1, due, due + 1, time.Hour, -1, -time.Second, -time.Hour,
 			1, time.Microsecond, time.Millisecond,
 		} {
-			t.Run(name+","+d.String(), func(t *testing.T) {
+			t.Run(fmt.Sprint(reading, ",", d), func(t *testing.T) {
 				everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
 					fake := testkit.NewFakeClock()
-					var toNow, toReset atomic.Int32
-					stepAt := func(n *atomic.Int32) func() {
-						return func() {
-							if n.Add(-1) == 0 {
-								fake.Step(d)
-							}
+					var left atomic.Int32
+					q := build(options[string]{clock: &testkit.HookedClock{WithTicker: fake, OnNow: func() {
+						if left.Add(-1) == 0 {
+							fake.Step(d)
 						}
-					}
-					q := build(options[string]{clock: &testkit.HookedClock{
-						WithTicker: fake, OnNow: stepAt(&toNow), OnReset: stepAt(&toReset),
-					}})
+					}}})
 					q.AddAfter("far", 2*time.Hour)
 					synctest.Wait() // The loop sleeps; the next key makes it start its timer anew.
-					toNow.Store(moment.now)
-					toReset.Store(moment.reset)
+					left.Store(reading)
 					q.AddAfter("a", due)
 					synctest.Wait()
 					if stepped := fake.Since(testkit.Epoch); stepped < due {

@@ -26,6 +26,13 @@ type waitingKey struct {
 	onlyRetry bool
 }
 
+// dueKey is a key whose time has come.
+type dueKey[T comparable] struct {
+	key     T
+	hash    keytable.Hash
+	isRetry bool // as onlyRetry of waitingKey
+}
+
 func (h *dueHeap[T]) len() int { return h.order.Len() }
 
 // put makes key, whose hash is hash, due after the delay from now on, or leaves it at an earlier time.
@@ -47,16 +54,7 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now, delay time.Duration, is
 // takeBackRetry takes out key if only failures have put it in.
 func (h *dueHeap[T]) takeBackRetry(hash keytable.Hash, key T) {
 	if s, k := h.keys.Find(hash, key); k != nil && k.Value.onlyRetry {
-		h.order.Remove(s)
-		h.deleteKey(s)
-	}
-}
-
-// deleteKey deletes the key at s, which is not in order any more.
-func (h *dueHeap[T]) deleteKey(s keytable.Slot) {
-	h.keys.Delete(s)
-	if !h.keys.HasMemory(s) {
-		h.order.Release(s)
+		slotheap.Drop(&h.order, &h.keys, s)
 	}
 }
 
@@ -68,9 +66,8 @@ func (h *dueHeap[T]) next() time.Duration {
 	return time.Duration(h.order.First().Rank)
 }
 
-// popDue takes out up to maxBatch keys that are due at now, and appends them to keys, the earliest first. It
-// returns those that only failures have put in as well.
-func (h *dueHeap[T]) popDue(now time.Duration, keys []keytable.Hashed[T]) (_ []keytable.Hashed[T], retries batchSet) {
+// popDue takes out up to maxBatch keys that are due at now, and appends them to keys, the earliest first.
+func (h *dueHeap[T]) popDue(now time.Duration, keys []dueKey[T]) []dueKey[T] {
 	var slots [maxBatch]keytable.Slot
 	n := 0
 	for n < len(slots) && h.next() <= now {
@@ -78,22 +75,16 @@ func (h *dueHeap[T]) popDue(now time.Duration, keys []keytable.Hashed[T]) (_ []k
 		n++
 	}
 	h.keys.Preload(slots[:n])
-	for i, s := range slots[:n] {
+	for _, s := range slots[:n] {
 		k := h.keys.At(s)
-		if k.Value.onlyRetry {
-			retries |= 1 << i
+		keys = append(keys, dueKey[T]{k.Key, k.Hash(), k.Value.onlyRetry})
+		h.keys.Delete(s)
+		if !h.keys.HasMemory(s) {
+			h.order.Release(s)
 		}
-		keys = append(keys, keytable.Hashed[T]{Hash: k.Hash(), Key: k.Key})
-		h.deleteKey(s)
 	}
-	return keys, retries
+	return keys
 }
-
-// batchSet is a set of keys of a batch: bit i is that of the i-th key. A batch has maxBatch keys, as a uint64
-// bits.
-type batchSet uint64
-
-func (b batchSet) has(i int) bool { return b>>i&1 != 0 }
 
 // clear takes out all keys and returns how many there were. It takes constant time.
 func (h *dueHeap[T]) clear() int {

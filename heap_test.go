@@ -12,12 +12,12 @@ import (
 // popKeys is popDue, and asserts that the hashes are those of the keys.
 func popKeys[T comparable](t rapid.TB, h *dueHeap[T], now time.Duration) (keys []T) {
 	t.Helper()
-	due, _ := h.popDue(now, nil)
+	due := h.popDue(now, nil)
 	for _, k := range due {
-		if k.Hash != keytable.HashOf(k.Key) {
-			t.Fatalf("popDue() has %v with a hash of %x, want %x", k.Key, k.Hash, keytable.HashOf(k.Key))
+		if k.hash != keytable.HashOf(k.key) {
+			t.Fatalf("popDue() has %v with a hash of %x, want %x", k.key, k.hash, keytable.HashOf(k.key))
 		}
-		keys = append(keys, k.Key)
+		keys = append(keys, k.key)
 	}
 	return keys
 }
@@ -81,7 +81,7 @@ func TestDueKeysWakeASecondGetter(t *testing.T) {
 			continue
 		}
 		q.Add(1)
-		q.addDue([]keytable.Hashed[int]{{Hash: keytable.HashOf(2), Key: 2}}, 0)
+		q.addDue([]dueKey[int]{{key: 2, hash: keytable.HashOf(2)}})
 		if of("pending") == 2 {
 			return
 		}

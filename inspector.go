@@ -3,7 +3,6 @@ package workqueue
 import (
 	"fmt"
 	"iter"
-	"reflect"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -137,8 +136,8 @@ func registerInspector[T comparable](q TypedInterface[T], name string, provider 
 
 // typed returns key as a T. It panics if key is of another type.
 func typed[T comparable](key any) (k T) {
-	if key == nil && reflect.TypeFor[T]().Kind() == reflect.Interface {
-		return k // A nil interface has no type that an assertion could find.
+	if key == nil && any(k) == nil {
+		return k // T is an interface type. Of a nil there is nothing that an assertion could find.
 	}
 	return key.(T)
 }

@@ -172,17 +172,16 @@ func (q *Typed[T]) Add(item T) {
 // addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down. A
 // retry of a key that an event has brought early, and that a worker holds, interrupts nobody: a handler that
 // answers interruptions by errors would be interrupted by each of its own retries.
-func (q *Typed[T]) addDue(keys []keytable.Hashed[T], retries batchSet) (added int) {
+func (q *Typed[T]) addDue(keys []dueKey[T]) int {
 	q.mu.Lock()
 	defer q.unlock()
 	q.mu.WakeAnother()
-	for added < len(keys) {
-		if _, k := q.addLocked(keys[added].Hash, keys[added].Key, retries.has(added)); k == nil {
-			break
+	for i, due := range keys {
+		if _, k := q.addLocked(due.hash, due.key, due.isRetry); k == nil {
+			return i
 		}
-		added++
 	}
-	return added
+	return len(keys)
 }
 
 // addLocked is Add. It returns nil if the queue is shutting down.

@@ -58,7 +58,10 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		return plainRateLimiting[T]{config.DelayingQueue, rateLimiter}
 	}
 	q := &rateLimitingType[T]{Extended: extended, delaying: config.DelayingQueue, rateLimiter: rateLimiter}
-	q.failures = failures.New(config.Clock, q.has)
+	q.failures = failures.New(config.Clock, func(key T) bool {
+		_, found := extended.SnapshotKey(key)
+		return found
+	})
 	registerInspector[T](q, config.Name, provider, below)
 	return q
 }
@@ -126,11 +129,6 @@ func (q *rateLimitingType[T]) Forget(item T) {
 // NumRequeues returns how many failures Fail has counted, or the limiter if that is more.
 func (q *rateLimitingType[T]) NumRequeues(item T) int {
 	return max(q.failures.Of(item).Count, q.rateLimiter.NumRequeues(item))
-}
-
-func (q *rateLimitingType[T]) has(key T) bool {
-	_, found := q.Extended.SnapshotKey(key)
-	return found
 }
 
 // Snapshot looks at all keys that fail, a few hundred under one lock.

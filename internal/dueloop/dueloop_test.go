@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"k8s.io/utils/clock"
 )
 
 // The goroutine runs while a key waits, and sleeps until the first is due, but no longer than
@@ -114,7 +115,8 @@ func TestTimerOnAClockThatMoves(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := testkit.NewFakeClock()
 				moves, reads := 0, 0
-				l := dueloop.New(&testkit.HookedClock{WithTicker: c, OnNow: func() { reads++ }, OnReset: func() {
+				reading := &testkit.HookedClock{WithTicker: c, OnNow: func() { reads++ }}
+				l := dueloop.New(resetHook{reading, func() {
 					if moves++; moves <= tt.moves {
 						c.Step(time.Second)
 					}
@@ -150,4 +152,24 @@ func TestAddSaturated(t *testing.T) {
 			t.Errorf("AddSaturated(%d, %d) = %d, want %d", c.a, c.b, got, c.want)
 		}
 	}
+}
+
+// resetHook is a clock that calls onReset before each Reset of a timer.
+type resetHook struct {
+	clock.Clock
+	onReset func()
+}
+
+func (c resetHook) NewTimer(d time.Duration) clock.Timer {
+	return hookedTimer{c.Clock.NewTimer(d), c.onReset}
+}
+
+type hookedTimer struct {
+	clock.Timer
+	onReset func()
+}
+
+func (h hookedTimer) Reset(d time.Duration) bool {
+	h.onReset()
+	return h.Timer.Reset(d)
 }

@@ -70,12 +70,6 @@ var seed = maphash.MakeSeed()
 // with a [runtime.Error] that names the type if key is of an interface type and cannot be hashed.
 func HashOf[K comparable](key K) Hash { return Hash(maphash.Comparable(seed, key) >> 32) }
 
-// Hashed is a key with its hash.
-type Hashed[K comparable] struct {
-	Hash Hash
-	Key  K
-}
-
 // Table is a set of keys of type K, each with a value of type V. The zero Table is empty and ready
 // to use, and takes no memory beyond its own until the first key.
 //

@@ -18,10 +18,10 @@ var Epoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
 // NewFakeClock returns a clock that stands still at Epoch until it is stepped.
 func NewFakeClock() *testingclock.FakeClock { return testingclock.NewFakeClock(Epoch) }
 
-// HookedClock calls its hooks, unless nil, before each reading and each Reset of a timer.
+// HookedClock calls OnNow, unless it is nil, before each reading.
 type HookedClock struct {
 	clock.WithTicker
-	OnNow, OnReset func()
+	OnNow func()
 }
 
 func (c *HookedClock) Now() time.Time {
@@ -32,22 +32,6 @@ func (c *HookedClock) Now() time.Time {
 }
 
 func (c *HookedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
-func (c *HookedClock) NewTimer(d time.Duration) clock.Timer {
-	return hookedTimer{c.WithTicker.NewTimer(d), c}
-}
-
-type hookedTimer struct {
-	clock.Timer
-	clock *HookedClock
-}
-
-func (h hookedTimer) Reset(d time.Duration) bool {
-	if h.clock.OnReset != nil {
-		h.clock.OnReset()
-	}
-	return h.Timer.Reset(d)
-}
 
 // Times is a StatsProvider without metrics: queues that have it keep times.
 type Times struct{ workqueue.MetricsProvider }

@@ -3,7 +3,6 @@ package testkit
 import (
 	"fmt"
 	"runtime"
-	"strings"
 	"sync/atomic"
 )
 
@@ -17,16 +16,11 @@ func Heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Keys returns n keys that share the memory of one string.
+// Keys returns n keys.
 func Keys(n int) []string {
-	const size = len("namespace/00000000")
-	var all strings.Builder
-	for i := range n {
-		fmt.Fprintf(&all, "namespace/%08d", i)
-	}
 	keys := make([]string, n)
 	for i := range keys {
-		keys[i] = all.String()[i*size:][:size]
+		keys[i] = fmt.Sprintf("namespace/%08d", i)
 	}
 	return keys
 }
