@@ -15,18 +15,14 @@ func (a *action) doneText(key string) string {
 
 // sentence says to how many keys something was done.
 func (b *bulkResult) sentence(done string) string {
-	keys := func(n int, one, more string) string {
-		if n == 1 {
-			return one
+	text := done + " " + plural(b.Keys, "key")
+	for _, of := range []struct {
+		n    int
+		what string
+	}{{b.Gone, "gone"}, {b.Left, "left"}} {
+		if of.n > 0 {
+			text += ", " + number(of.n) + " " + of.what
 		}
-		return number(n) + more
-	}
-	text := done + " " + keys(b.Keys, "one key", " keys")
-	if b.Gone > 0 {
-		text += "; " + keys(b.Gone, "one was gone", " were gone")
-	}
-	if b.Left > 0 {
-		text += "; " + keys(b.Left, "one is left", " are left")
 	}
 	if b.LeftMore {
 		text += "; there may be more"
@@ -51,37 +47,23 @@ func (a *action) pauseText(r *reading, group string, lasts time.Duration) string
 	case r.Missing() != "":
 		return "The queue's server did not answer in time. It is " + a.Name + "d as soon as it does."
 	case a.Name == "pause" && r.pausesPools():
-		length += ". Its workers in this process start no keys while it is paused; keys are still added"
+		return "Paused the queue's workers in this process" + length + "."
 	}
 	return a.done + length + "."
 }
 
-// retryText says when a key comes that was retried and that was as before. A queued one comes next, if the
-// queue has priorities.
-func (r *reading) retryText(before knownKey) string {
-	q, key := r.entry.queue, before.key()
+// retryText says what keeps the key that was retried from coming at once, if something does.
+func (r *reading) retryText(key any) string {
+	q := r.entry.queue
 	now, _ := q.SnapshotKey(key)
-	name := called(short(keyText(key), maxKey))
-	text := "Added " + name + ": "
-	if before.state() == stateQueued {
-		text = name + " was queued already: "
-	}
+	text := "Added " + called(short(keyText(key), maxKey)) + "."
 	switch {
 	case r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).OnHold != nil }):
-		text += "it is on hold, and comes when the hold ends."
+		text += " It is on hold, and comes when the hold ends."
 	case now.State == workqueue.KeyProcessing:
-		text += "a worker has it, and Done queues it again."
+		text += " A worker has it, and Done queues it again."
 	case now.State == workqueue.KeyWaiting: // As with priorityqueue.Latest, or within a MinInterval.
-		text += "its queue makes it wait, and it comes in " + human(now.Due.Sub(r.At)) + "."
-	case now.State == workqueue.KeyQueued && q.AddWithPriority == nil:
-		text += "it comes after those before it in the line."
-	case now.State == workqueue.KeyQueued:
-		r.moveToFront(key)
-		text += "it comes next."
-	default:
-		text += "it comes as soon as a worker is free."
-	}
-	switch {
+		text += " Its queue makes it wait, and it comes in " + human(now.Due.Sub(r.At)) + "."
 	case q.Stats().Paused:
 		text += " The queue is paused."
 	case now.Blocked:

@@ -15,8 +15,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The answer to a retry promises what comes. A key that is queued behind others moves to the front if the
-// queue has priorities; in another queue the answer says that it does not.
+// The answer to a retry says what keeps the key from coming at once. A key that is queued behind others moves
+// to the front if the queue has priorities.
 func TestAnswersToRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
@@ -30,21 +30,21 @@ func TestAnswersToRetry(t *testing.T) {
 			}
 		}
 		q.AddAfter("first", time.Hour)
-		retry("first", "Added first: it comes next.")
+		retry("first", "Added first.")
 		for n := range 2499 {
 			q.Add(fmt.Sprint("key ", n))
 		}
 		q.AddAfter("later", time.Hour)
-		retry("key 2000", "key 2000 was queued already: it comes next.")
-		retry("later", "Added later: it comes next.")
+		retry("key 2000", "Added key 2000.")
+		retry("later", "Added later.")
 		for _, want := range []string{"later", "key 2000", "first"} {
 			if got, _ := q.Get(); got != want {
 				t.Errorf("%s comes, want %s", got, want)
 			}
 		}
-		retry("first", "Added first: a worker has it, and Done queues it again.")
+		retry("first", "Added first. A worker has it, and Done queues it again.")
 		q.Pause(operate.UntilResumed)
-		retry("key 0", "key 0 was queued already: it comes next. The queue is paused.")
+		retry("key 0", "Added key 0. The queue is paused.")
 
 		later := priorityqueue.New(priorityqueue.Config[string]{
 			Name: "latest", MetricsProvider: h, Delay: priorityqueue.Latest,
@@ -52,13 +52,7 @@ func TestAnswersToRetry(t *testing.T) {
 		defer later.ShutDown()
 		later.AddAfter("first", time.Hour)
 		queue = "latest"
-		retry("first", "Added first: its queue makes it wait, and it comes in 1h.")
-
-		fifo := newRateLimited[string](t, "fifo", h)
-		fifo.Add("before")
-		fifo.AddAfter("later", time.Hour)
-		queue = "fifo"
-		retry("later", "Added later: it comes after those before it in the line.")
+		retry("first", "Added first. Its queue makes it wait, and it comes in 1h.")
 	})
 }
 
@@ -75,7 +69,7 @@ func TestAnswersOfPools(t *testing.T) {
 		q.Add("held")
 		synctest.Wait()
 		if a := h.act(t, 200, "q", "retry", "key",
-			"held"); a.Text != "Added held: it is on hold, and comes when the hold ends." {
+			"held"); a.Text != "Added held. It is on hold, and comes when the hold ends." {
 			t.Error(a.Text)
 		}
 		for action, want := range map[string]string{

@@ -109,7 +109,8 @@ func (a *onKeys) single(text, id string) (string, error) {
 	case a.result.Keys == 0:
 		return "", refuse(http.StatusNotFound, "%s", a.noKey)
 	case a.Name == "retry":
-		return a.retryText(keys[0]), nil
+		a.moveToFront(keys[0].key())
+		return a.retryText(keys[0].key()), nil
 	}
 	return a.doneText(text), nil
 }

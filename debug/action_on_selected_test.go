@@ -108,7 +108,7 @@ func TestSelectedKeys(t *testing.T) {
 		form := selected(t, h, "waiting", "remove", "later 593", "later 594")
 		h.act(t, 200, "q", "remove", "key", "later 594")
 		before := q.Stats().Waiting
-		if _, got := post(t, h, asPage, form...); got.Text != "Removed one key; one was gone." ||
+		if _, got := post(t, h, asPage, form...); got.Text != "Removed 1 key, 1 gone." ||
 			q.Stats().Waiting != before-1 {
 			t.Errorf("%+v, %d wait, %d before", got, q.Stats().Waiting, before)
 		}

@@ -82,7 +82,7 @@ func TestManyKeysAtOnce(t *testing.T) {
 		clear(handled)
 		repaired = true
 		b := h.act(t, 200, "q", "retry", "of", "failing", "error", "space", "count", "22")
-		if b.Keys != 21 || b.Gone != 1 || b.Left != 0 || b.Text != "Retried 21 keys; one was gone." {
+		if b.Keys != 21 || b.Gone != 1 || b.Left != 0 || b.Text != "Retried 21 keys, 1 gone." {
 			t.Errorf("%+v", b)
 		}
 		if a := h.last(); a.Of != "failing" || a.ErrorContains != "space" || a.Keys != 21 {
@@ -177,7 +177,7 @@ func TestVeryManyKeys(t *testing.T) {
 			t.Errorf("it took %v", d)
 		}
 		if b.Keys < 9000 || b.Keys > 10_001 || b.Gone != 0 || b.Keys+b.Left != 100_000 ||
-			!strings.HasSuffix(b.Text, " are left.") || h.last().Keys != b.Keys || h.last().Left != b.Left {
+			!strings.HasSuffix(b.Text, " left.") || h.last().Keys != b.Keys || h.last().Left != b.Left {
 			t.Errorf("%+v, audited %+v", b, h.last())
 		}
 	})
@@ -399,8 +399,7 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 			"try again in a minute") {
 			t.Errorf("a page during a search: %+v", p)
 		}
-		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "There may be more keys",
-			"No key that was looked at has such an error.")
+		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "There may be more keys", "Not known.")
 		cancel()
 		wg.Wait()
 	})

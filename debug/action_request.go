@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue/operate"
@@ -37,28 +36,22 @@ type Action struct {
 
 // String returns what was asked for and what came of it, in one line: retry orders key="acme/17" keys=1.
 func (a Action) String() string {
-	var b strings.Builder
-	b.WriteString(a.Name + " " + a.Queue)
-	fields := [][2]string{{"key", a.Key}, {"group", a.Group}, {"of", a.Of}, {"errorContains", a.ErrorContains}}
-	for _, field := range fields {
-		if field[1] != "" {
-			fmt.Fprintf(&b, " %s=%q", field[0], field[1])
+	text := a.Name + " " + a.Queue
+	add := func(is bool, format string, value any) {
+		if is {
+			text += fmt.Sprintf(format, value)
 		}
 	}
-	if len(a.Selected) > 0 {
-		fmt.Fprintf(&b, " selected=%q", a.Selected)
-	}
-	if a.For > 0 {
-		fmt.Fprintf(&b, " for=%v", a.For)
-	}
-	fmt.Fprintf(&b, " keys=%d", a.Keys)
-	if a.Left > 0 {
-		fmt.Fprintf(&b, " left=%d", a.Left)
-	}
-	if a.Err != nil {
-		fmt.Fprintf(&b, ": %v", a.Err)
-	}
-	return b.String()
+	add(a.Key != "", " key=%q", a.Key)
+	add(a.Group != "", " group=%q", a.Group)
+	add(a.Of != "", " of=%q", a.Of)
+	add(a.ErrorContains != "", " errorContains=%q", a.ErrorContains)
+	add(len(a.Selected) > 0, " selected=%q", a.Selected)
+	add(a.For > 0, " for=%v", a.For)
+	add(true, " keys=%d", a.Keys)
+	add(a.Left > 0, " left=%d", a.Left)
+	add(a.Err != nil, ": %v", a.Err)
+	return text
 }
 
 // logAction is the audit hook of a program that has none.

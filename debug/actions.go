@@ -215,6 +215,9 @@ func (r *reading) moveToFront(key any) {
 	if q.AddWithPriority == nil {
 		return
 	}
+	if now, _ := q.SnapshotKey(key); now.State != workqueue.KeyQueued {
+		return
+	}
 	if line := q.Snapshot(1).Queued; len(line) > 0 && line[0].Key != key {
 		q.AddWithPriority(key, max(line[0].Priority, line[0].Priority+1), 0)
 	}

@@ -1,9 +1,6 @@
 package debug
 
-import (
-	"html/template"
-	"slices"
-)
+import "slices"
 
 // section is a list of the keys of one state.
 type section struct {
@@ -15,10 +12,7 @@ type section struct {
 	// Total is the number of keys in that state, and HrefAll the address of all, or empty if they are all there.
 	Total   int
 	HrefAll string
-	// Prioritized reports that some of them have a priority other than 0, and Attempts that it is known how
-	// often each of them was handled.
-	Prioritized, Attempts bool
-	QueueID               string
+	QueueID string
 	// Actions are what can be done with each key, and ForAll what with all of them. Set is then the value of the
 	// field of, and Errors that of the field error.
 	Actions, ForAll actionSet
@@ -79,7 +73,6 @@ func newSection(s section, r *reading, rows []keyRow, can actionSet) section {
 	for i := range rows {
 		rows[i].Actions = s.Actions
 	}
-	s.Prioritized = slices.ContainsFunc(rows, func(k keyRow) bool { return k.InQueue.Priority != 0 })
 	if s.Total = max(s.total(r), len(rows)); s.Total > len(rows) {
 		s.HrefAll = href("queue", s.QueueID, "state", s.State)
 	}
@@ -88,12 +81,6 @@ func newSection(s section, r *reading, rows []keyRow, can actionSet) section {
 	}
 	if s.Set != "" && len(rows) > 0 {
 		s.ForAll = can.only("retry", "forget")
-	}
-	switch {
-	case s.State == stateProcessing && len(r.Pools) > 0:
-		s.Attempts = true
-	case s.State == stateProcessing && !r.IsTimed():
-		s.Hint = "held by workers, in no order"
 	}
 	if r.missing != nil {
 		s.Empty = "Not known."
@@ -109,22 +96,12 @@ func (s *section) inFull(total int, errors string, isPartial bool) {
 		s.HrefAll = href("queue", s.QueueID, "state", s.State, "error", errors)
 	}
 	switch {
-	case errors == "" && isPartial:
+	case isPartial:
 		s.Empty = "Not known."
-	case errors != "" && isPartial && s.Empty != "Not known.":
-		s.Empty = "No key that was looked at has such an error."
-	case errors != "" && s.Empty != "Not known.":
+	case errors != "":
 		s.Empty = "No key has such an error."
 	}
 }
 
 // IsDue reports that the list says when its keys come, and not since when they are there.
 func (s section) IsDue() bool { return s.Kind == "waiting" || s.Kind == "failing" }
-
-// Label returns the attribute that labels a number on a narrow screen, where a row with buttons is a card.
-func (s section) Label(label string) template.HTMLAttr {
-	if len(s.Actions) == 0 {
-		return ""
-	}
-	return template.HTMLAttr(` data-label="` + label + `"`)
-}

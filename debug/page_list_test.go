@@ -232,8 +232,8 @@ func TestKeysOfAPriorityQueue(t *testing.T) {
 	if k := find(t, h, "q", "a low").Keys[0]; k.Priority != -5 || k.Group != "a" || k.State != "queued" {
 		t.Errorf("found %+v", k)
 	}
-	wantBody(t, get(h, "?queue=q"), `data-action="pause"`, "<dt>Blocked by a limit</dt>", ">1<", "Priority</th>",
-		"b high", ">7<", "z blocked", "blocked</span>")
+	wantBody(t, get(h, "?queue=q"), `data-action="pause"`, "<dt>Blocked by a limit</dt>", ">1<", "Head of the line</h2>",
+		"b high", "priority 7</span>", "z blocked", "blocked</span>")
 	q.Pause(operate.UntilResumed)
 	wantBody(t, get(h, "?queue=q"), `<span class="badge warn">paused</span>`, `data-action="resume"`,
 		"Waiting</h2>", "fails")

@@ -128,7 +128,7 @@ func TestOutageInTheMiddleOfAnAction(t *testing.T) {
 		inspect(h, "q", q)
 		answers = 3
 		if b := h.act(t, 503, "q", "retry", "of", "given_up", "count", "10"); b.Keys != 3 || b.Gone != 0 ||
-			b.Left != 7 || !strings.Contains(b.Error, "Retried 3 keys; 7 are left") {
+			b.Left != 7 || !strings.Contains(b.Error, "Retried 3 keys, 7 left") {
 			t.Errorf("%+v", b)
 		}
 		for _, action := range []string{"forget", "remove"} {

@@ -46,7 +46,7 @@ var functions = template.FuncMap{
 	"ago":    func(at, t time.Time) template.HTML { return timeHTML(t, at.Sub(t), " ago") },
 	"until":  func(at, t time.Time) template.HTML { return timeHTML(t, t.Sub(at), "") },
 	"more":   func(at, t time.Time) template.HTML { return timeHTML(t, t.Sub(at), " more") },
-	"sub":    func(a, b time.Time) time.Duration { return a.Sub(b) },
+	"sub":    sub,
 	"cell":   newCell,
 	"tile":   newTile,
 	"rate":   perSecondText,
@@ -67,24 +67,28 @@ type cell struct{ Label, Text, Class, Href string }
 
 // newCell returns a cell with a number or a text. Of the classes it gets the first, unless there is nothing.
 func newCell(label string, value any, class ...string) cell {
-	c := newTile(label, "", value, class...)
-	if c.Text == "0" || c.Text == "–" || c.Text == "" {
-		c.Class = "none"
+	c := cell{Label: label, Text: number(value), Class: "none"}
+	if c.Text != "0" && c.Text != "–" {
+		c.Class = strings.Join(class, "")
 	}
 	return c
 }
 
 // newTile is newCell for a tile, which nothing makes pale.
 func newTile(label, href string, value any, class ...string) cell {
-	text, isText := value.(string)
-	if !isText {
-		text = number(value)
-	}
-	c := cell{Label: label, Text: text, Href: href}
-	if text != "0" && text != "–" && text != "" && len(class) > 0 && class[0] != "none" {
-		c.Class = class[0]
+	c := newCell(label, value, class...)
+	if c.Href = href; c.Class == "none" {
+		c.Class = ""
 	}
 	return c
+}
+
+// sub returns the time from b to a, or 0 if one is not known.
+func sub(a, b time.Time) time.Duration {
+	if a.IsZero() || b.IsZero() {
+		return 0
+	}
+	return a.Sub(b)
 }
 
 // timeHTML returns a duration up to or since t, or a dash if t is not known.

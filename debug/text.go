@@ -47,21 +47,18 @@ func precise(s float64) string {
 
 // perSecondText returns a rate for display.
 func perSecondText(r float64) string {
-	switch {
-	case r == 0:
-		return "0"
-	case r < 0.01:
-		return "<0.01"
-	case r < 100:
-		return strconv.FormatFloat(r, 'g', 2, 64)
-	default:
-		return number(int64(math.Round(r)))
+	if r >= 100 {
+		return countText(r)
 	}
+	return strconv.FormatFloat(r, 'g', 2, 64)
 }
 
-// number returns n with its thousands apart.
+// number returns n with its thousands apart, or a text as it is.
 func number(n any) string {
 	s := fmt.Sprint(n)
+	if _, isText := n.(string); isText {
+		return s
+	}
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
