@@ -66,7 +66,7 @@ var rules = []rule{
 		{"queue.go", "bool { return q.member.state(q.slotOf(key)) != absent }", "bool {\nq.mu.Lock()\ndefer q.mu.Unlock()\nreturn !q.mu.listing && q.member.state(q.slotOf(key)) != absent\n}"},
 	}},
 	{"a listing that fails is not repeated", []change{
-		{"listing.go", "if err == nil {", "if true {"},
+		{"listing.go", "(err == nil || q.member", "(true || q.member"},
 	}},
 	{"a slot that comes back while it is to move is not listed", []change{
 		{"own_slots.go", "from == absent || s.stop.keysNotListed", "from == absent"},
