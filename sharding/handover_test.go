@@ -86,3 +86,19 @@ func TestHandoverOfLongAgoIsNotInDoubt(t *testing.T) {
 		}
 	}
 }
+
+// A handover was not written for certain, and then its slot is to stay. The member names itself anew, because
+// only a newer table ends the attempt: until then the slot stays absent.
+func TestSlotThatIsToStayIsNamedAnew(t *testing.T) {
+	m := holdingAll(1)
+	m.setState(0, absent)
+	m.slots[0].handover = handover{table: "t", epoch: 6, unsure: true}
+	present := &table{id: "t", epoch: 5, slots: []tableSlot{{holder: "a", epoch: 3}}}
+	m.mu.view.table = present
+	p := &planner{m: m, selfID: "a", t: present, takers: map[string]bool{"a": true}}
+	next := present.clone()
+	p.handOver(next)
+	if got := next.slots[0]; got.holder != "a" || got.epoch != 6 {
+		t.Errorf("FAILURE: the slot has the holder %q since %d", got.holder, got.epoch)
+	}
+}

@@ -182,38 +182,6 @@ func TestTableWithAnotherVersion(t *testing.T) {
 	})
 }
 
-// A member that cannot renew its record tries to give a slot to a new member. It cannot write
-// that either, and the other one is gone before the plan is in the table. So no newer table says what has
-// become of the slot, unless the member writes one.
-func TestSlotThatIsToStayAfterAllComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, refused := Memory(), errors.New("refused")
-		ofA, ofB := &faulty{Store: store}, &faulty{Store: store}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
-		time.Sleep(time.Second)
-		wantHeld(t, 2)(a)
-		ofA.do(func(verb string, _ Record) error {
-			if verb == "update" {
-				return refused
-			}
-			return nil
-		})
-		ofB.refuse(refused, true)
-		for a.Stats().Held > 0 {
-			time.Sleep(100 * time.Millisecond)
-		}
-		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
-		time.Sleep(time.Second)
-		b.end()
-		mustDelete(t, store, "g-member-"+b.ID())
-		ofA.do(nil)
-		time.Sleep(5 * time.Second)
-		if st := a.Stats(); st.Held != 2 {
-			t.Errorf("FAILURE: %d slots are held, want 2", st.Held)
-		}
-	})
-}
-
 // While members wait for a lease after the table was deleted, they do not list at each signal.
 func TestNewTableCostsFewLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

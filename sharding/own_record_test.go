@@ -226,3 +226,16 @@ func TestMemberThatCannotWriteTheTable(t *testing.T) {
 		wantHeld(t, 1, 1)(a, b)
 	})
 }
+
+// Validity counts from the beginning of a renewal, although the answer came later.
+func TestValidityCountsFromBeginningOfRenewal(t *testing.T) {
+	m := holdingAll(1)
+	m.mu.members = make(map[string]*knownMember)
+	m.mu.self.sequence, m.mu.self.attempted = 1, moment{5, 7}
+	d := memberData{Format: formatVersion, ID: "a", Sequence: 1, Lease: int64(m.config.Lease), Slots: 1, Table: "t"}
+	_, err := m.noteStored(d, Record{Version: "1", Data: encode(d)})
+	want := int64(m.config.Lease - m.config.Lease/6)
+	if mono, wall := m.validUntil.Load()-5, m.wallUntil.Load()-7; mono != want || wall != want || err != nil {
+		t.Errorf("FAILURE: valid for %v and %v, %v", time.Duration(mono), time.Duration(wall), err)
+	}
+}
