@@ -103,6 +103,14 @@ func TestSignsOfARestore(t *testing.T) {
 			}
 			setData(server, "g-table", table.encode())
 		},
+		"table of the same epoch": func(t *testing.T, server *simServer, store Store, _ *Member, _ Record) {
+			table, err := decodeTable(mustGet(t, store, "g-table"), 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			table.slots[0], table.slots[3] = table.slots[3], table.slots[0] // One is a's, one is b's.
+			setData(server, "g-table", table.encode())
+		},
 		"table of an earlier group": func(t *testing.T, server *simServer, _ Store, _ *Member, old Record) {
 			table, err := decodeTable(old, 4)
 			if err != nil {

@@ -82,7 +82,7 @@ var rules = []rule{
 		{"plan.go", "if isMoving == moving && room", "if i != 3 && isMoving == moving && room"},
 	}},
 	{"a member that leaves deletes a record that the table names", []change{
-		{"leave.go", "if marked && !m.holdsNothing() {", "if false {"},
+		{"leave.go", "if marked && !m.holdsNothing() {", "if marked && false {"},
 	}},
 	{"a member that has got no answer counts as dead at once", []change{
 		{"own_record.go", "self.renewed.mono < m.mu.health.failedAt", "false"},
