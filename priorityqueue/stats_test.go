@@ -1,9 +1,7 @@
 package priorityqueue_test
 
 import (
-	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -96,29 +94,4 @@ func TestGlobalProvider(t *testing.T) {
 	if global.name != "q" || own.name != "own" {
 		t.Errorf("the global provider watches %q and the other one %q", global.name, own.name)
 	}
-}
-
-// The first 25 priorities are counted by themselves, all others together, also after their keys are gone.
-func TestByPriority(t *testing.T) {
-	config := pq.Config[string]{
-		Name: "q", MetricsProvider: &reader{}, Limit: limit(1),
-		Group: func(key string) string { return key[len(key)-1:] },
-	}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		for i := range 30 {
-			q.AddWithOpts(pq.AddOpts{Priority: i}, fmt.Sprint(i, "a"), fmt.Sprint(i, "b"))
-		}
-		q.AddWithOpts(pq.AddOpts{Priority: 3}, "0a")
-		q.Remove("5a")
-		hold(t, q, "29a 29b") // of the others
-		d := q.Stats().ByPriority
-		var got []string
-		for _, p := range d.Depths {
-			got = append(got, fmt.Sprint(p.Priority, ":", p.Queued))
-		}
-		want := "24:2 23:2 22:2 21:2 20:2 19:2 18:2 17:2 16:2 15:2 14:2 13:2 12:2 11:2 10:2 9:2 8:2 7:2 6:2 5:1 4:2 3:3 2:2 1:2 0:1"
-		if s := strings.Join(got, " "); s != want || d.Others != 8 {
-			t.Errorf("%s and %d others", s, d.Others)
-		}
-	})
 }

@@ -89,24 +89,6 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("\n…%.400s…, want\n…%.400s…", got[from:], want[from:])
 }
 
-// The zero bucket has the times of all classic buckets up to zero. A clock that is set back makes a time
-// zero, not negative.
-func TestNegativeBuckets(t *testing.T) {
-	b := newBench(prom.Options{Buckets: []float64{-1, 0}, NativeHistogramBucketFactor: 1.1})
-	q := b.queue("q")
-	defer q.ShutDown()
-	for _, step := range []time.Duration{-2 * time.Second, -time.Second / 2, time.Second} {
-		q.Add("a")
-		b.clock.Step(step)
-		process(t, q, 1)
-	}
-	h := b.get(t, "queue_duration_seconds", "q").Histogram
-	if h.GetZeroCount() != 2 || h.GetSampleCount() != 3 || len(h.Bucket) != 2 ||
-		h.Bucket[0].GetCumulativeCount() != 0 || h.Bucket[1].GetCumulativeCount() != 2 {
-		t.Errorf("%v, want two times in the zero bucket", h)
-	}
-}
-
 // A histogram without any time must be seen to be a native one.
 func TestEmptyNativeHistogram(t *testing.T) {
 	b := newBench(prom.Options{Buckets: []float64{}, NativeHistogramBucketFactor: 1.1})

@@ -1,7 +1,6 @@
 package prom_test
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -154,40 +153,6 @@ func TestJoinBesideOtherConstantLabels(t *testing.T) {
 	for range 2 {
 		wantLines(t, text(t, registry), `workqueue_adds_total{name="q",zone="a"} 0`,
 			`workqueue_adds_total{name="q",zone="b"} 0`)
-	}
-}
-
-// countingRegisterer counts how often something was to be registered.
-type countingRegisterer struct {
-	*prometheus.Registry
-	n int
-}
-
-func (r *countingRegisterer) Register(c prometheus.Collector) error {
-	r.n++
-	return r.Registry.Register(c)
-}
-
-// A scrape asks the registry once for each metric, however many queues and pools there are. They could
-// otherwise get different help within one scrape, which the registry refuses.
-func TestJoinAsksOncePerScrape(t *testing.T) {
-	registerer := &countingRegisterer{Registry: prometheus.NewRegistry()}
-	p, err := prom.Join(registerer, prom.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	asked := func() int {
-		before := registerer.n
-		text(t, registerer)
-		return registerer.n - before
-	}
-	one := asked()
-	for i := range 10 {
-		p.WatchQueue(fmt.Sprint(i), func() workqueue.Stats { return workqueue.Stats{} })
-		p.InspectPool(fmt.Sprint(i), worker.Inspector{Stats: func() worker.Stats { return worker.Stats{} }})
-	}
-	if ten := asked(); ten != one {
-		t.Errorf("a scrape of ten queues and pools asks %d times, an empty one %d times", ten, one)
 	}
 }
 

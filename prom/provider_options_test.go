@@ -30,24 +30,6 @@ func TestLint(t *testing.T) {
 	}
 }
 
-func TestLabels(t *testing.T) {
-	b := newBench(prom.Options{
-		Namespace: "example", ControllerRuntime: true, ConstLabels: prometheus.Labels{"zone": "a", "app": "b"},
-		Buckets: []float64{1, math.Inf(1)},
-	})
-	defer b.queue("q").ShutDown()
-	got := text(t, b)
-	for _, want := range []string{
-		`example_workqueue_depth{app="b",controller="q",name="q",priority="",zone="a"} 0`,
-		`example_workqueue_work_duration_seconds_bucket{app="b",controller="q",name="q",zone="a",le="1"} 0`,
-		`example_workqueue_work_duration_seconds_bucket{app="b",controller="q",name="q",zone="a",le="+Inf"} 0`,
-	} {
-		if strings.Count(got, want) != 1 {
-			t.Errorf("no %s in\n%s", want, got)
-		}
-	}
-}
-
 func TestBadOptions(t *testing.T) {
 	nan := math.NaN()
 	for name, tt := range map[string]struct {

@@ -3,6 +3,7 @@ package prom_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/prom"
 )
 
@@ -191,5 +194,43 @@ func TestNames(t *testing.T) {
 		} else {
 			last = name
 		}
+	}
+}
+
+// This test is for what grows faster than the number of queues, so its limit suits a slow and busy machine.
+func TestTenThousandQueues(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector takes time of its own")
+	}
+	const n, limit = 10_000, 5 * time.Second
+	registry := prometheus.NewRegistry()
+	p := prom.NewProvider(registry, prom.Options{})
+	for i := range n {
+		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: fmt.Sprint("queue ", i),
+			MetricsProvider: p})
+		defer q.ShutDown()
+		q.Add("done")
+		q.Add("held")
+		q.Add("queued")
+		q.Get()
+		q.Get()
+		q.Done("done")
+	}
+	fastest := time.Duration(math.MaxInt64)
+	for range 3 {
+		began := time.Now()
+		families, err := registry.Gather()
+		fastest = min(fastest, time.Since(began))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if len(f.Metric) != n {
+				t.Fatalf("%d metrics of %s, want %d", len(f.Metric), f.GetName(), n)
+			}
+		}
+	}
+	if fastest > limit {
+		t.Errorf("scraping %d queues takes %v", n, fastest)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/keyedqueue/workqueue/wait"
 )
 
-// When the timers of a Backoff fire is compared with apimachinery in peers/compat.
-
 // receive reports whether timer has fired.
 func receive(c <-chan time.Time) bool {
 	select {
@@ -74,6 +72,33 @@ func TestStoppedTimersDoNotFire(t *testing.T) {
 			time.Sleep(time.Minute)
 			if receive(c) {
 				t.Errorf("%+v: fires", b)
+			}
+		})
+	}
+}
+
+// The timer of a Backoff fires after each of its delays, and one without steps on a grid: time between a tick and
+// Next does not move it.
+func TestBackoffTimerFires(t *testing.T) {
+	for _, c := range []struct {
+		b    wait.Backoff
+		want []time.Duration // in seconds
+	}{
+		{wait.Backoff{Duration: time.Second, Factor: 2, Steps: 5}, []time.Duration{1, 3, 7}},
+		{wait.Backoff{Duration: time.Second}, []time.Duration{1, 2, 3}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			timer, begin := c.b.Timer(), time.Now()
+			defer timer.Stop()
+			for _, want := range c.want {
+				<-timer.C()
+				if at := time.Since(begin); at != want*time.Second {
+					t.Errorf("%+v: fires after %v, want %d s", c.b, at, want)
+				}
+				if c.b.Steps == 0 {
+					time.Sleep(time.Second / 2)
+				}
+				timer.Next()
 			}
 		})
 	}

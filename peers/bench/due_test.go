@@ -45,37 +45,6 @@ func dueAtOnce(newQueue func() queue[string], keys []string, lead *time.Duration
 	}
 }
 
-// BenchmarkLateness has a worker wait for delayed keys, and measures how long after their time it has them.
-// An iteration is a thousand keys within 50 ms.
-func BenchmarkLateness(b *testing.B) {
-	const n = 1000
-	delays := delaysOf(n)
-	due := make([]time.Time, n)
-	b.Run(fmt.Sprintf("key=int/keys=%d", n), func(b *testing.B) {
-		everyImpl(b, impls[int](), func(b *testing.B, q queue[int]) {
-			var late []time.Duration
-			for b.Loop() {
-				for key, d := range delays {
-					d = time.Millisecond + d%(49*time.Millisecond)
-					due[key] = time.Now().Add(d)
-					q.AddAfter(key, d)
-				}
-				for range n {
-					key, _ := q.Get()
-					late = append(late, time.Since(due[key]))
-					q.Done(key)
-				}
-			}
-			if early := quantile(late, 0); early < 0 {
-				b.Fatalf("a key came %v early", time.Duration(-early))
-			}
-			b.ReportMetric(0, "ns/op") // says nothing
-			b.ReportMetric(quantile(late, 0.5), "p50-ns")
-			b.ReportMetric(quantile(late, 0.99), "p99-ns")
-		})
-	})
-}
-
 // BenchmarkWakeUp measures from the Add of a key until the Get of a worker that sleeps returns it. The worker
 // sleeps again, and the queue's goroutines are at rest, before the next one.
 func BenchmarkWakeUp(b *testing.B) {

@@ -23,7 +23,6 @@ var tables = []table{
 	{"add-after", "AddAfter", []string{"ns/key"}},
 	{"add-after-waiting", "AddAfterWaiting", []string{"ns/key"}},
 	{"due-storm", "DueStorm", []string{"ns/key"}},
-	{"lateness", "Lateness", []string{"p50-ns", "p99-ns"}},
 	{"requeue", "Requeue", []string{"ns/key"}},
 	{"priorities", "Priorities", []string{"ns/key"}},
 	{"bytes", "Bytes", []string{"B/key"}},
