@@ -123,11 +123,12 @@ func TestSelectedKeys(t *testing.T) {
 	})
 }
 
-// Without actions a page has no boxes.
-func TestNoBoxesWithoutActions(t *testing.T) {
+// Without actions a page has no boxes and no buttons.
+func TestPageWithoutActions(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	newRateLimited[string](t, "q", h).AddAfter("a", time.Hour)
-	if body := get(h, "?queue=q").Body.String(); strings.Contains(body, `type="checkbox"`) {
-		t.Error("there are boxes")
+	if body := get(h, "?queue=q").Body.String(); strings.Contains(body, `type="checkbox"`) ||
+		strings.Contains(body, "data-action=") {
+		t.Error("there are boxes or buttons")
 	}
 }

@@ -183,33 +183,6 @@ func TestVeryManyKeys(t *testing.T) {
 	})
 }
 
-// The time to list keys counts: an action that lists for four seconds acts for about six. An action that has listed
-// for longer than there was time has done nothing, and says that there may be keys.
-func TestSlowList(t *testing.T) {
-	for listing, did := range map[time.Duration]int{4500 * time.Millisecond: 6, 16 * time.Second: 0} {
-		synctest.Test(t, func(t *testing.T) {
-			h := newAudited(t)
-			inspect(h, "q", workqueue.Inspector{
-				Stats: noStats,
-				Add:   func(any) { time.Sleep(time.Second) },
-				GivenUp: func(limit int) (keys []operate.GivenUpKey[any]) {
-					if limit > 512 { // It is not one of the page's lists.
-						time.Sleep(listing)
-					}
-					for i := range min(limit, 600) {
-						keys = append(keys, operate.GivenUpKey[any]{Key: i, Err: "broken"})
-					}
-					return keys
-				},
-			})
-			b := h.act(t, 200, "q", "retry", "of", "given_up")
-			if left := 600 - b.Keys; b.Keys != did || b.LeftMore != (did == 0) || did > 0 && b.Left != left {
-				t.Errorf("after listing for %v: %+v", listing, b)
-			}
-		})
-	}
-}
-
 // A queue that is shut down meanwhile takes no more keys, and the answer says so.
 func TestRetryWhileShuttingDown(t *testing.T) {
 	for _, form := range [][]string{{"retry", "of", "failing"}, {"retry", "key", "1"}} {

@@ -208,37 +208,6 @@ func TestPauseAfterShutDown(t *testing.T) {
 	}
 }
 
-// Every key that a queue can have can be found, retried and removed: even the empty text and nil.
-func TestUnusualKeys(t *testing.T) {
-	h := newAudited(t)
-	q := priorityqueue.New(priorityqueue.Config[any]{Name: "q", MetricsProvider: h})
-	defer q.ShutDown()
-	fifo := newRateLimited[any](t, "fifo", h)
-	for text, key := range map[string]any{"": "", "<nil>": nil, "17": 17} {
-		for name, q := range map[string]workqueue.TypedRateLimitingInterface[any]{"q": q, "fifo": fifo} {
-			q.AddAfter(key, time.Hour)
-			if f := find(t, h, name, text); len(f.Keys) != 1 || !f.Exact || f.Keys[0].State != "waiting" {
-				t.Errorf("%s, %q: %+v", name, text, f)
-			}
-			h.act(t, 200, name, "retry", "key", text)
-			if got, _ := q.Get(); got != key {
-				t.Errorf("%s: got %v", name, got)
-			}
-			q.Done(key)
-		}
-		q.Add(key)
-		if h.act(t, 200, "q", "remove", "key", text); q.Len() != 0 {
-			t.Errorf("%q was not removed", text)
-		}
-	}
-	q.Add("not empty")
-	if f := find(t, h, "q", ""); len(f.Keys) != 0 || f.Exact {
-		t.Errorf("every text contains the empty one: %+v", f)
-	}
-	wantBody(t, get(h, "?queue=q&key="), "<code>(empty)</code>")
-	h.act(t, 400, "q", "retry")
-}
-
 // No other site can have a browser do something here: neither with a form nor with a script.
 func TestActionsFromElsewhere(t *testing.T) {
 	h := newAudited(t)
@@ -276,37 +245,6 @@ func TestActionsFromElsewhere(t *testing.T) {
 	// A program that is no browser sends no Origin. It needs the header.
 	if status, _ := post(t, h, asPage[:2], "queue", "q", "action", "remove", "key", "a"); status != 200 || q.Len() != 0 {
 		t.Errorf("as curl does: %d", status)
-	}
-}
-
-// Without actions nothing is offered, done or reported; and no other site can ask for an action of any kind.
-func TestActionsAreGuarded(t *testing.T) {
-	for _, c := range []struct {
-		actions bool
-		header  []string
-		status  int
-	}{
-		{false, asPage, http.StatusMethodNotAllowed},
-		{true, []string{"Sec-Fetch-Site", "cross-site", "X-Workqueue-Action", "1"}, http.StatusForbidden},
-		{true, nil, http.StatusForbidden},
-	} {
-		reports := 0
-		h := newHandler(t, debug.Options{Actions: c.actions, Audit: func(*http.Request, debug.Action) { reports++ }})
-		many(h, 10, workqueue.Inspector{
-			Stats: noStats, Add: func(any) { t.Error("added") }, Remove: func(any) bool { t.Error("removed"); return true },
-			PauseGroup: func(string, time.Duration) { t.Error("paused") }, PausedGroups: func() []string { return []string{"g"} },
-		})
-		for n, form := range [][]string{
-			{"retry", "of", "failing"}, {"forget", "of", "all"}, {"pause_group", "group", "g"}, {"cancel", "key", "1"}, {"remove", "key", "1"},
-		} {
-			status, _ := post(t, h, c.header, append([]string{"queue", "q", "action"}, form...)...)
-			if status != c.status || c.actions && reports != n+1 || !c.actions && reports != 0 {
-				t.Errorf("%v: %d, want %d; %d reports", form, status, c.status, reports)
-			}
-		}
-		if body := get(h, "?queue=q").Body.String(); !c.actions && strings.Contains(body, "data-action=") {
-			t.Error("the page offers actions")
-		}
 	}
 }
 

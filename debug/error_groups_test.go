@@ -7,9 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -146,31 +144,4 @@ func TestErrorsWithManyNames(t *testing.T) {
 		got["status 503: order … of …"] != len(errs)/2 {
 		t.Errorf("%v", got)
 	}
-}
-
-// A page of ten thousand failing keys takes some 30 ms.
-func BenchmarkErrors(b *testing.B) {
-	h := debug.NewHandler(debug.Options{})
-	defer h.Close()
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
-	defer q.ShutDown()
-	pool := worker.New(q, func(_ context.Context, key string) error {
-		return fmt.Errorf("copying %s: write /srv/uploads/%s.part: no space left on device", key, key)
-	}, worker.Options[string]{MetricsProvider: h, Logger: silent})
-	ctx, cancel := context.WithCancel(b.Context())
-	done := make(chan error)
-	go func() { done <- pool.Run(ctx) }()
-	for n := range 10_000 {
-		q.Add(fmt.Sprintf("2026-11-20/camera-%d.raw", n))
-	}
-	for pool.Stats().Failing < 10_000 {
-		time.Sleep(time.Millisecond)
-	}
-	for b.Loop() {
-		get(h, "?queue=q")
-	}
-	cancel()
-	<-done
 }

@@ -3,7 +3,6 @@ package debug_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,29 +117,6 @@ func TestClose(t *testing.T) {
 			t.Errorf("after Close there are %s", l.ids())
 		}
 		wantBody(t, get(h, ""), "No queue is registered")
-	})
-}
-
-func TestDepth(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{SampleEvery: time.Second})
-		q := workqueue.NewTyped[int]()
-		debug.Register(h, "q", q)
-		time.Sleep(time.Second / 2)
-		var want []float64
-		for n := range 300 {
-			q.Add(n)
-			time.Sleep(time.Second)
-			want = append(want, float64(n+1))
-		}
-		var got []float64
-		for _, p := range h.History("q") {
-			got = append(got, p.Queued)
-		}
-		if want = want[len(want)-120:]; !slices.Equal(got, want) {
-			t.Errorf("depth\n%v, want\n%v", got, want)
-		}
-		wantBody(t, get(h, ""), `aria-label="Queued over the last 2m; queued now 300, at most 300"`)
 	})
 }
 

@@ -1,7 +1,6 @@
 package debug_test
 
 import (
-	"iter"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -65,40 +64,6 @@ func TestBurstBetweenSamples(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if m := perSecond(h, "q"); math.Round(m.Adds) != 10 {
 			t.Errorf("600 adds in the last minute: %+v", m)
-		}
-	})
-}
-
-// A page that takes long may have read a queue before a sample of it. What was counted in between is not a
-// restart.
-func TestPageThatIsOlderThanASample(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		var adds atomic.Uint64
-		var slow atomic.Bool
-		inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats {
-			st := workqueue.Stats{Name: "q", Adds: adds.Load()}
-			if slow.Swap(false) {
-				adds.Add(1)
-				time.Sleep(6 * time.Second)
-			}
-			return st
-		}, SnapshotKey: func(any) (k workqueue.KeySnapshot[any], ok bool) { return k, false },
-			SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
-				return func(func(workqueue.KeySnapshot[any]) bool) {
-					adds.Add(1)
-					time.Sleep(6 * time.Second)
-				}
-			}})
-		adds.Store(600_000)
-		time.Sleep(2*time.Minute + time.Second) // between two samples
-		slow.Store(true)
-		if rate := perSecond(h, "q").Adds; rate > 0.1 {
-			t.Errorf("one add in the last minute looks like %v a second", rate)
-		}
-		time.Sleep(10 * time.Second)
-		get(h, "?queue=q&key=none") // searches during a sample
-		if p := h.History("q")[len(h.History("q"))-1]; p.Adds > 1 {
-			t.Errorf("one add looks like %v a second", p.Adds)
 		}
 	})
 }
@@ -193,22 +158,6 @@ func TestEarlyTick(t *testing.T) {
 		synctest.Wait()
 		if all := h.History("q"); len(all) != 2 || all[1].Adds != 1 {
 			t.Errorf("%+v", all)
-		}
-	})
-}
-
-// A queue that takes more than a second for its numbers also has charts, although each list comes before its
-// answer.
-func TestHistoryOfSlowQueue(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		var adds atomic.Uint64
-		inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats {
-			time.Sleep(1100 * time.Millisecond)
-			return workqueue.Stats{Name: "q", Adds: adds.Add(10)}
-		}})
-		time.Sleep(time.Minute)
-		if all := h.History("q"); len(all) < 9 || all[5].Adds == 0 {
-			t.Errorf("%v", all)
 		}
 	})
 }

@@ -199,8 +199,6 @@ func (w *walk) failingKeys(yield func(knownKey) bool) {
 	if w.HasQueue() && len(w.snapshot.Failing) >= w.limit && !w.atHand {
 		hasFailed := func(k knownKey) bool { return k.inQueue.Requeues > 0 }
 		others = filtered(w.allInQueue, hasFailed)
-		// A full list may lack keys that are not in the queue.
-		w.more = w.more || len(w.Pools) == 0 && len(w.snapshot.Failing) >= searchLimit
 	}
 	concat(w.failingAtHand, others)(yield)
 }

@@ -70,33 +70,6 @@ func TestManyFailingKeys(t *testing.T) {
 	}
 }
 
-// A snapshot has 512 failing keys.
-func TestMoreFailingKeysThanAreListed(t *testing.T) {
-	h := newAudited(t)
-	failing := 2000
-	q := workqueue.Inspector{
-		Stats: noStats, Add: func(any) {},
-		Snapshot: func(limit int) (s workqueue.Snapshot[any]) {
-			for i := range min(limit, 512, failing) {
-				s.Failing = append(s.Failing, workqueue.KeySnapshot[any]{Key: i, Requeues: 1})
-			}
-			return s
-		},
-	}
-	inspect(h, "q", q)
-	if c := count(t, h, "failing"); c != (counted{512, true}) {
-		t.Errorf("%+v", c)
-	}
-	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 512 || !b.LeftMore ||
-		b.Text != "Retried 512 keys; there may be more." {
-		t.Errorf("%+v", b)
-	}
-	failing = 511
-	if c := count(t, h, "failing"); c != (counted{511, false}) {
-		t.Errorf("%+v", c)
-	}
-}
-
 // Numbers say what they count, and the rates on a queue's page are those of the list.
 func TestNumbersSayWhatTheyCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {

@@ -240,35 +240,6 @@ func TestKeysOfAPriorityQueue(t *testing.T) {
 	wantBody(t, get(h, ""), `<span class="badge warn">paused</span>`)
 }
 
-// A page is no longer because there are more queues or keys.
-func TestManyQueuesAndKeys(t *testing.T) {
-	clock := newClock()
-	h := newHandler(t, debug.Options{Clock: clock})
-	for n := range 1000 {
-		newRateLimited[int](t, "queue of the tenant "+fmt.Sprint(n), h).Add(n)
-	}
-	q := newQueue[int](t, "q", clock)
-	debug.Register(h, "", q)
-	for n := range 10_000 {
-		q.Add(n)
-		if n%2 == 0 {
-			q.AddRateLimited(n)
-		}
-	}
-	for range 1000 {
-		q.Get()
-	}
-	for _, c := range []struct {
-		query, accept string
-		bytes         int
-	}{{"", "text/html", 100_000}, {"", "application/json", 100_000}, {"?queue=q", "text/html", 50_000},
-		{"?queue=q&state=queued", "text/html", 225_000}} {
-		if w := get(h, c.query, "Accept", c.accept); w.Body.Len() > c.bytes {
-			t.Errorf("%+v: %d bytes", c, w.Body.Len())
-		}
-	}
-}
-
 // A queue is asked for as many keys as a page shows, and for none by the list.
 func TestKeysThatAreAskedFor(t *testing.T) {
 	h := newHandler(t, debug.Options{})

@@ -51,13 +51,6 @@ func TestPauseOfPools(t *testing.T) {
 	})
 }
 
-// A queue without pools can still not be paused.
-func TestPauseWithoutPools(t *testing.T) {
-	h := newAudited(t)
-	newRateLimited[string](t, "q", h)
-	h.act(t, 400, "q", "pause")
-}
-
 // What an operator must know first stands above the lists: that a restart would help, and why, and that the
 // start limit keeps keys back.
 func TestWedgedAndStartLimited(t *testing.T) {

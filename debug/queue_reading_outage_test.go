@@ -208,25 +208,3 @@ func TestEmptyListOfFailingKeys(t *testing.T) {
 		}
 	})
 }
-
-// A list that ends after a second, when the server gives up, may lack keys.
-func TestSlowListOfGivenUpKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newAudited(t)
-		q := (&onServer{}).inspector()
-		q.GivenUp = func(limit int) []operate.GivenUpKey[any] {
-			if limit > 512 { // It is not one of the page's lists.
-				time.Sleep(time.Second)
-			}
-			keys := make([]operate.GivenUpKey[any], 512)
-			for i := range keys {
-				keys[i].Key = i
-			}
-			return keys
-		}
-		inspect(h, "q", q)
-		if c := count(t, h, "given_up"); c != (counted{512, true}) {
-			t.Errorf("%+v", c)
-		}
-	})
-}

@@ -162,24 +162,6 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A search that goes over many keys is not repeated by the page itself.
-func TestSearchAgain(t *testing.T) {
-	h := newHandler(t, debug.Options{})
-	m := &manyKeys{n: 20_000}
-	inspect(h, "q", m.inspector())
-	refreshes := `<main id="live" tabindex="-1" data-refresh="5">`
-	m.n = 9999 // so few that it may be searched again
-	wantBody(t, get(h, "?queue=q&key=98"), refreshes, "The first 25 that contain it")
-	m.n = 15_000
-	for _, search := range []string{"key 12345", "98", "none", strings.Repeat("x", 300)} {
-		body := get(h, "?queue=q&key="+queryEscape(search)).Body.String()
-		if strings.Contains(body, refreshes) || strings.Contains(body, "<noscript>") {
-			t.Errorf("a search for %.10q repeats itself", search)
-		}
-	}
-	wantBody(t, get(h, "?queue=q"), "<noscript>", refreshes)
-}
-
 // A search ends when its reader goes away and after a minute, and one runs at a time.
 func TestSearchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
