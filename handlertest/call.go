@@ -9,11 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
+// call is a call of a handler.
 type call struct {
 	process *Process
-	key     any
 	text    string // the key's
-	ctx     context.Context
 }
 
 type callKey struct{}
@@ -37,14 +36,15 @@ func (c *call) named() string {
 // handle returns what the workers of the process call.
 func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Handler[K] {
 	return func(ctx context.Context, key K) (err error) {
-		c := &call{process: p, key: key, text: textOf(key)}
-		c.ctx = context.WithValue(ctx, callKey{}, c)
-		p.step(c.ctx, "")
+		c := &call{p, textOf(key)}
+		ctx = context.WithValue(ctx, callKey{}, c)
+		p.step(ctx, "")
 		if err := ctx.Err(); err != nil {
 			return err // Its timeout ended before the handler was called.
 		}
-		p.tell(c.ctx, "the handler begins")
-		defer r.begin(c)()
+		p.tell(ctx, "the handler begins")
+		r.begin(c, key)
+		defer r.end(c)
 		returned := false
 		defer func() {
 			if v := recover(); v != nil {
@@ -54,25 +54,24 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 				r.sim.fail("panic", "%s: the handler has ended its goroutine (runtime.Goexit)", c.named())
 			}
 		}()
-		err = h(c.ctx, key)
+		err = h(ctx, key)
 		returned = true
-		p.tell(c.ctx, "the handler returns %v", cmp.Or[any](err, "nil"))
+		p.tell(ctx, "the handler returns %v", cmp.Or[any](err, "nil"))
 		p.crashPoint("before the key is done")
 		return err
 	}
 }
 
-// begin notes that a call begins, and returns what notes its end.
-func (r *run[K]) begin(c *call) (end func()) {
-	s := r.sim
-	s.mu.Lock()
-	s.callsBegun++
-	s.calmCalls[c.key]++
+func (r *run[K]) begin(c *call, key K) {
+	r.sim.mu.Lock()
+	defer r.sim.mu.Unlock()
+	r.sim.callsBegun++
+	r.sim.calmCalls[key]++
 	r.running[c] = struct{}{}
-	s.mu.Unlock()
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(r.running, c)
-	}
+}
+
+func (r *run[K]) end(c *call) {
+	r.sim.mu.Lock()
+	defer r.sim.mu.Unlock()
+	delete(r.running, c)
 }
