@@ -79,12 +79,8 @@ do
 		return 'REFUSED ' .. description .. ', in the field description of ' .. META
 	end
 	for i, field in ipairs(numbers) do
-		local n = tonumber(found[i + 3] or 0)
-		if not (n and n >= -FOREVER and n <= FOREVER) then
-			return redis.error_reply('ERR another program has written the field ' .. field .. ' of ' .. META ..
-				', which must be a number')
-		end
-		meta[field] = n
+		local n = tonumber(found[i + 3] or 0) or 0
+		meta[field] = math.abs(n) <= FOREVER and n or 0 -- What another program has written counts as absent.
 	end
 end
 

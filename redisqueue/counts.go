@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -55,15 +54,11 @@ func (c *Counts) add(other Counts) {
 // Counts asks the server for the numbers of the queue, and returns none beside an error. It reads alone.
 func (a *Admin) Counts(ctx context.Context) (sum Counts, err error) {
 	for _, s := range a.queue.shards {
-		var r *reply
-		text, err := s.runRead(ctx, "counts")
-		if err == nil {
-			r, err = parseReply(fmt.Sprint(text[0]))
-		}
+		c, err := s.readCounts(ctx)
 		if err != nil {
 			return Counts{}, err
 		}
-		sum.add(r.counts)
+		sum.add(c)
 	}
 	return sum, nil
 }

@@ -76,6 +76,15 @@ local function makesSense(state)
 	return form and find(state, form)
 end
 
+-- queuedSince returns since when the head of the line is queued, 0 for an empty line or a foreign state.
+local function queuedSince(head)
+	local state = head and call('HGET', STATES, head)
+	return isQueued(state) and makesSense(state) and state or '0'
+end
+
+-- cardOf returns how many entries a sorted set has, without its filler.
+local function cardOf(set) return math.max(0, call('ZCARD', set) - 1) end
+
 -- readSome returns up to limit keys from page(offset, count), fewer if they are long, and true if these are
 -- surely all. Redis walks through a long list to each offset, so there are few pages.
 local MAX_BYTES = 65536 -- how much is read or handed out at a time

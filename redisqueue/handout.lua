@@ -154,7 +154,7 @@ for key in pairs(touched) do
 end
 callAll('ZREM', HELD, released)
 callAll('ZADD', HELD, newlyHeld) -- after ZREM: the session may get a key again that this batch has released
-local heldCount = math.max(0, call('ZCARD', HELD) - 1)
+local heldCount = cardOf(HELD)
 dirty = heldCount > 0 and math.max(0, dirty) or 0
 -- A tool's lease is short, and the lease clock moves at most half a lease a batch.
 local clocks = isTool and {} or { 'time', nowDigits, 'leaseTime', whole(leaseClock) }

@@ -289,7 +289,7 @@ func TestInspector(t *testing.T) {
 	q.Done(17)
 	facts := fmt.Sprint(i.Facts())
 	for _, want := range []string{"{Server answers; 0 attempts", "1 shards, keys: int",
-		"{Held by this process"} {
+		"{Not sent yet"} {
 		if !strings.Contains(facts, want) {
 			t.Errorf("Facts() = %s, want %q", facts, want)
 		}

@@ -173,7 +173,7 @@ func (s *shard[T]) argv(b *batch) []any {
 	return args
 }
 
-// reply is what batch.lua, or read.lua for counts, returned.
+// reply is what batch.lua returned.
 type reply struct {
 	// status is OK; FULL: as OK, but full; LOST: nothing was executed, the session is over; GONE: the batch was
 	// executed, then the session ended.

@@ -52,6 +52,36 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 	return rows, head["next"], p.err
 }
 
+// readCounts returns the numbers of the shard.
+func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
+	reply, err := s.runRead(ctx, "counts")
+	if err != nil {
+		return c, err
+	}
+	var p rowParser
+	f := p.fields(reply[0])
+	p.offset = int64(p.number(f["offset"]))
+	for name, field := range map[string]*int{
+		"queued": &c.Queued, "processing": &c.Processing, "again": &c.Again, "waiting": &c.Waiting,
+		"failing": &c.Failing, "givenUp": &c.GivenUp, "repaired": &c.Repaired,
+	} {
+		*field = p.number(f[name])
+	}
+	now := p.number(f["now"])
+	if oldest := p.number(f["oldest"]); oldest > 0 {
+		c.OldestQueued = max(0, fromMicros(int64(now-oldest)))
+	}
+	c.Limited, c.Paused = f["limited"] != "", f["paused"] != ""
+	if left := f["pauseLeft"]; c.Paused && left != "" {
+		c.PausedUntil = time.Now().Add(fromMicros(int64(p.number(left))))
+	}
+	if c.Paused {
+		by := parser{rest: f["pausedBy"]}
+		c.PausedSince, c.PausedBy = time.Now().Add(-fromMicros(int64(now)-by.digits(16))), by.rest
+	}
+	return c, p.err
+}
+
 func infoOf[T comparable](p *rowParser, f map[string]string) (k KeyInfo[T]) {
 	k.Requeues, k.LostLeases = p.number(f["failures"]), p.number(f["losses"])
 	k.Failures.Count = k.Requeues

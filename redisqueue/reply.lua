@@ -13,7 +13,7 @@ if call('HLEN', STATES) - 1 ~= heldCount + queued then
 			repaired = repaired + call('ZADD', LINE, 'NX', placeOf(key), key)
 		end
 	end
-	heldCount, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
+	heldCount, queued = cardOf(HELD), call('ZCARD', LINE)
 end
 
 -- 2. Sleepers. A session that gets fewer keys than it wants sleeps, if none are left or none may be handed
@@ -35,7 +35,7 @@ end
 -- there: a session must call then, at callAt. If all did, each due key would cost a call of each replica, so
 -- one sleeper does, the keeper: this session if it sleeps; else the present one, if it sleeps and calls by
 -- then; else any sleeper, which is woken, because its next reply says when to call.
-local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
+local waiting = cardOf(DELAYS)
 local callAt = FOREVER
 if waiting > 0 then
 	callAt = math.min(callAt, tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])) -- It may be infinite.
@@ -72,10 +72,8 @@ end
 -- These cost time, so they are read only for a batch that asks for them.
 local failing, givenUp, oldest = 0, 0, '0'
 if allCounts then
-	failing, givenUp = math.max(0, call('ZCARD', FAILURES) - 1), call('ZCARD', GIVEN_UP)
-	local head = call('ZRANGE', LINE, 0, 0)[1]
-	local state = head and call('HGET', STATES, head)
-	oldest = isQueued(state) and makesSense(state) and state or oldest
+	failing, givenUp = cardOf(FAILURES), call('ZCARD', GIVEN_UP)
+	oldest = queuedSince(call('ZRANGE', LINE, 0, 0)[1])
 	if isPaused then
 		local by = call('HGET', META, 'pausedBy') or ''
 		results[#results + 1] = 'p' .. #by .. ' ' .. by

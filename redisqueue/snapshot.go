@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"math"
 	"slices"
 	"time"
 
@@ -45,35 +44,23 @@ type KeyInfo[T comparable] struct {
 
 // keys is [Admin.Keys] with keys of the program's type.
 func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
-	mode, lists := "page", []List{list}
-	if limit <= 0 {
-		mode, limit = "scan", math.MaxInt
-	}
-	if list == ListAll { // also with a limit: it has no order
-		mode, lists = "scan", []List{listStates, ListWaiting}
-	}
 	return func(yield func(KeyInfo[T], error) bool) {
 		var errs []error
-		cursors := make([]*cursor[T], 0, len(q.shards))
+		var first []KeyInfo[T] // with a limit: the first ones of each shard
 		for _, s := range q.shards {
-			cursors = append(cursors, &cursor[T]{shard: s, mode: mode, lists: lists, from: "0"})
-		}
-		for range limit {
-			// Each cursor reads on. Those that end or fail are dropped.
-			live := cursors[:0]
-			for _, c := range cursors {
-				if err := c.fill(ctx, min(limit, maxPage)); err != nil {
+			for k, err := range s.keys(ctx, list, limit) {
+				switch {
+				case err != nil:
 					errs = append(errs, err)
-				} else if len(c.page) > 0 {
-					live = append(live, c)
+				case limit > 0:
+					first = append(first, k)
+				case !yield(k, nil):
+					return
 				}
 			}
-			if cursors = live; len(cursors) == 0 {
-				break
-			}
-			first := slices.MinFunc(cursors, func(a, b *cursor[T]) int { return order(list, a.page[0], b.page[0]) })
-			k := first.page[0]
-			first.page = first.page[1:]
+		}
+		slices.SortStableFunc(first, func(a, b KeyInfo[T]) int { return order(list, a, b) })
+		for _, k := range first[:min(len(first), max(limit, 0))] {
 			if !yield(k, nil) {
 				return
 			}
@@ -84,33 +71,37 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 	}
 }
 
-// cursor reads a list of a shard, or several one after the other, page by page.
-type cursor[T comparable] struct {
-	shard *shard[T]
-	mode  string       // page or scan, see read.lua
-	lists []List       // those that are not read to their end
-	from  string       // the place in the first of these
-	page  []KeyInfo[T] // the keys that were read and not yet yielded
-}
-
-// fill reads on until page has keys, or nothing is left to read.
-func (c *cursor[T]) fill(ctx context.Context, count int) error {
-	for len(c.page) == 0 && len(c.lists) > 0 {
-		list := c.lists[0]
-		rows, next, err := c.shard.readRows(ctx, c.mode, string(list), c.from, count)
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			if k, ok := c.shard.q.listed(row, list); ok {
-				c.page = append(c.page, k)
+// keys is Queue.keys of one shard, in the list's order. It reads page by page.
+func (s *shard[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
+	mode, lists, count := "page", []List{list}, min(limit, maxPage)
+	if limit <= 0 {
+		mode, count = "scan", maxPage
+	}
+	if list == ListAll { // also with a limit: it has no order
+		mode, lists = "scan", []List{listStates, ListWaiting}
+	}
+	return func(yield func(KeyInfo[T], error) bool) {
+		left := limit
+		for _, list := range lists {
+			for from := "0"; from != ""; {
+				rows, next, err := s.readRows(ctx, mode, string(list), from, count)
+				if err != nil {
+					yield(KeyInfo[T]{}, err)
+					return
+				}
+				for _, row := range rows {
+					k, ok := s.q.listed(row, list)
+					if !ok {
+						continue
+					}
+					if left--; !yield(k, nil) || left == 0 {
+						return
+					}
+				}
+				from = next
 			}
 		}
-		if c.from = next; next == "" {
-			c.lists, c.from = c.lists[1:], "0"
-		}
 	}
-	return nil
 }
 
 // listed decodes a key and returns what a list shows of it. It returns false for a key that does not belong

@@ -103,7 +103,8 @@ func (q *Queue[T]) infoLocked() Info {
 	return info
 }
 
-// Facts returns Info for display. It does not ask the server.
+// Facts returns, for display, what of Info and the config is on no other part of a page. It does not ask the
+// server.
 func (q *Queue[T]) Facts() []operate.Fact {
 	i := q.Info()
 	server := "answers"
@@ -117,24 +118,16 @@ func (q *Queue[T]) Facts() []operate.Fact {
 			startLimit += "; it holds keys back"
 		}
 	}
-	facts := []operate.Fact{
+	return []operate.Fact{
 		{Name: "Server", Value: fmt.Sprintf("%s; %d attempts have failed", server, i.Errors)},
 		{Name: "Data", Value: q.config.description},
 		{Name: "Start limit", Value: startLimit},
 		{Name: "Lease", Value: q.config.Lease.String()},
-		{Name: "Held by this process", Value: fmt.Sprint(i.Held)},
 		{Name: "Not sent yet", Value: fmt.Sprint(i.Unsent)},
-		{Name: "Calls of the server", Value: fmt.Sprint(i.Calls)},
 		{Name: "Leases lost here",
 			Value: fmt.Sprintf("%d, and %d calls of Done after that", i.LostLeases, i.LostDones)},
-		{Name: "Failing, given up", Value: fmt.Sprintf("%d, %d", i.Failing, i.GivenUp)},
 		{Name: "Repaired on the server", Value: fmt.Sprint(i.Repaired)},
 	}
-	if h := i.CallDuration; h != nil && h.Count() > 0 {
-		average := time.Duration(h.Sum / float64(h.Count()) * float64(time.Second)).Round(time.Microsecond)
-		facts = append(facts, operate.Fact{Name: "A call takes", Value: fmt.Sprintf("%v on average", average)})
-	}
-	return facts
 }
 
 // Stats returns the numbers of the queue at once. Queued, Blocked, Processing, Again, Waiting, Paused,
