@@ -21,7 +21,7 @@ const (
 	// too, comes twice.
 	ListAll        List = "all"
 	ListProcessing List = "processing" // in no order
-	ListQueued     List = "queued"     // the next one first
+	ListQueued     List = "queued"     // the next one of each shard first
 	ListWaiting    List = "waiting"    // the next due first
 	ListFailing    List = "failing"    // the one with the most failures first, in any state
 	ListGivenUp    List = "givenup"    // the latest first
@@ -46,22 +46,30 @@ type KeyInfo[T comparable] struct {
 func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
 	return func(yield func(KeyInfo[T], error) bool) {
 		var errs []error
-		var first []KeyInfo[T] // with a limit: the first ones of each shard
+		type ranked struct {
+			KeyInfo[T]
+			rank int // in its shard
+		}
+		var first []ranked // with a limit: the first ones of each shard
 		for _, s := range q.shards {
+			rank := 0
 			for k, err := range s.keys(ctx, list, limit) {
+				rank++
 				switch {
 				case err != nil:
 					errs = append(errs, err)
 				case limit > 0:
-					first = append(first, k)
+					first = append(first, ranked{k, rank})
 				case !yield(k, nil):
 					return
 				}
 			}
 		}
-		slices.SortStableFunc(first, func(a, b KeyInfo[T]) int { return order(list, a, b) })
+		slices.SortFunc(first, func(a, b ranked) int {
+			return cmp.Or(order(list, a.KeyInfo, b.KeyInfo), cmp.Compare(a.rank, b.rank))
+		})
 		for _, k := range first[:min(len(first), max(limit, 0))] {
-			if !yield(k, nil) {
+			if !yield(k.KeyInfo, nil) {
 				return
 			}
 		}
@@ -126,11 +134,10 @@ func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	return k, true
 }
 
-// order compares two keys of a list as that list is ordered.
+// order compares two keys of different shards as a list is ordered. Of the queued ones, as of those without
+// an order, the first of each shard come first.
 func order[T comparable](list List, a, b KeyInfo[T]) int {
 	switch list {
-	case ListProcessing, ListQueued:
-		return a.Since.Compare(b.Since)
 	case ListWaiting:
 		return a.Due.Compare(b.Due)
 	case ListFailing:
