@@ -44,7 +44,6 @@ type Tracked[T comparable] struct {
 	fatal       bool          // the handler's error wants Run to end
 	sameFailure bool          // see Same of workqueue.Retry
 	retryDelay  time.Duration // after a failure: how long the key waits
-	isKnown     bool          // the key had a record, or was given up, when the call began
 
 	// The tracker's mu guards what follows.
 

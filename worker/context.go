@@ -272,28 +272,26 @@ func (c *Tracked[T]) untilAdded(parent context.Context) context.Context {
 		return last.child
 	}
 	child, cancel := context.WithCancelCause(parent)
-	interrupt := func() {
-		t.mu.Lock()
-		c.adds.wasAdded = true // Before the cancel, which may make the handler return at once.
-		t.mu.Unlock()
-		cancel(ErrAdded)
+	wait := func() {
+		select {
+		case <-added:
+			t.mu.Lock()
+			c.adds.wasAdded = true // Before the cancel, which may make the handler return at once.
+			t.mu.Unlock()
+			cancel(ErrAdded)
+		case <-child.Done():
+		case <-c.callCtx.Done(): // The handler may have passed a context that outlives the call.
+			cancel(context.Cause(c.callCtx))
+		}
 	}
 	if isClosed(added) { // At once, not only when a goroutine runs.
-		interrupt()
+		wait()
 		return child
 	}
 	t.mu.Lock()
 	c.adds.parent, c.adds.child = parent, child
 	t.mu.Unlock()
-	go func() {
-		select {
-		case <-added:
-			interrupt()
-		case <-child.Done():
-		case <-c.callCtx.Done(): // The handler may have passed a context that outlives the call.
-			cancel(context.Cause(c.callCtx))
-		}
-	}()
+	go wait()
 	return child
 }
 

@@ -3,7 +3,6 @@ package worker
 import (
 	"log/slog"
 	"strings"
-	"unicode/utf8"
 )
 
 // setLogger sets the logger. A pool does that in Run, so that a slog.SetDefault between New and Run counts.
@@ -75,9 +74,5 @@ func cut(s string, size int) string {
 	if len(s) <= size {
 		return s
 	}
-	end := size
-	for end > size-utf8.UTFMax && !utf8.RuneStart(s[end]) { // Text that is not UTF-8 may have no start.
-		end--
-	}
-	return strings.Clone(s[:end])
+	return strings.Clone(strings.ToValidUTF8(s[:size], ""))
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -83,31 +82,6 @@ func TestCrashOnPanic(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A hook that calls runtime.Goexit, as t.FailNow does, ends its goroutine alone: the key is Done, and another
-// goroutine handles those behind it.
-func TestGoexitInAHook(t *testing.T) {
-	exits := func(context.Context, outcome) { runtime.Goexit() }
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		addAll(q, "a b held")
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			if key == "held" {
-				worker.CallOf(ctx).Hold("the world", time.Second)
-			}
-			return worker.Terminal(errBroken)
-		}, options{OnFinish: exits})
-		r := run(t, p)
-		if s := p.Stats(); s.GivenUp != 3 || s.Busy != 0 || s.Living != 1 || s.OnHold != 1 {
-			t.Errorf("%+v", s)
-		}
-		if n := held(q); n != 1 {
-			t.Errorf("%d keys are not Done, want the one on hold", n)
-		}
-		r.after(time.Minute)
-		r.endCleanly()
-		wantMatchedDones(t, q)
-	})
 }
 
 // doneSays is a queue that writes down its Dones.

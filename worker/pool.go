@@ -179,17 +179,12 @@ func (p *Pool[T]) growLocked() {
 func (p *Pool[T]) work(w *worker[T]) {
 	left := false
 	defer func() {
-		if left {
-			return
-		}
 		if v := recover(); v != nil {
 			panic(v) // The program ends, so no other goroutine takes the worker's place.
 		}
-		if c := w.call; c != nil && c.isRunning() { // A hook has called runtime.Goexit.
-			c.endCall()
-			c.doneOrHold(p.done)
+		if !left { // The handler has ended this goroutine.
+			go p.work(w)
 		}
-		go p.work(w)
 	}()
 	goroutine := p.tracker.currentGoroutine()
 	p.locked(func() { w.goroutine = goroutine })

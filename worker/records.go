@@ -45,7 +45,6 @@ func (c *Tracked[T]) readRecordLocked() {
 		rec.changeSince = time.Time{} // Others have dealt with it.
 	}
 	c.atOnce = max(c.atOnce, rec.atOnce)
-	c.isKnown = rec != record{} || c.tracker.mu.givenUp.Find(key) != nil
 	if !c.changeSince.IsZero() {
 		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // The change before has no answer yet.
 	}
@@ -56,7 +55,7 @@ func (c *Tracked[T]) readRecordLocked() {
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	r := &c.result
 	isAtOnce := r.Next == NextInterrupted || r.Next == NextRequeue && r.After <= 0
-	if r.Next == NextLost || r.Next.isAnswer() && !isAtOnce && !c.isKnown {
+	if r.Next == NextLost {
 		return
 	}
 	gaveUp := c.newGivenUp() // Not under mu: foreign code.

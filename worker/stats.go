@@ -86,17 +86,17 @@ type Stats struct {
 	Ended bool `json:"ended"`
 }
 
-// Plus returns the numbers of two pools together: sums of counts, the larger times and shares and the larger
-// Failing, which pools of one queue share, the older ListedAt, the later PausedUntil and the first name.
-// Ended is set if both have ended.
+// Plus returns the numbers of two pools together: sums of counts, the larger times, shares and Failing (which
+// pools of one queue share), the older ListedAt, and the first name and pause. Ended is set if both have.
 func (s Stats) Plus(t Stats) Stats {
 	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
 	s.Wanted += t.Wanted
 	s.Living += t.Living
 	s.Busy += t.Busy
 	s.Stuck += t.Stuck
-	s.PausedUntil = endOfPauses(s, t)
-	s.Paused = s.Paused || t.Paused
+	if !s.Paused {
+		s.Paused, s.PausedUntil = t.Paused, t.PausedUntil
+	}
 	s.StartLimited = s.StartLimited || t.StartLimited
 	s.LongestRunning = max(s.LongestRunning, t.LongestRunning)
 	s.UnfinishedWork += t.UnfinishedWork
@@ -125,17 +125,6 @@ func (s Stats) Plus(t Stats) Stats {
 	s.ListsFailed += t.ListsFailed
 	s.Ended = s.Ended && t.Ended
 	return s
-}
-
-// endOfPauses returns when the last pause of s and t ends: zero if one has no end, or neither is paused.
-func endOfPauses(s, t Stats) time.Time {
-	switch {
-	case !s.Paused:
-		return t.PausedUntil
-	case t.Paused && (t.PausedUntil.IsZero() || t.PausedUntil.After(s.PausedUntil) && !s.PausedUntil.IsZero()):
-		return t.PausedUntil
-	}
-	return s.PausedUntil
 }
 
 // Stats returns the numbers of the calls. A tracker does not know the workers: Wanted and Living are the

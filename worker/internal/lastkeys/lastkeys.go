@@ -11,7 +11,6 @@ import (
 // constant time. It is not safe for concurrent use.
 type List[K comparable, V any] struct {
 	Max   int
-	Left  uint64 // how many keys there was no room for
 	table keytable.Table[K, V]
 	order keytable.List // the last one last
 	links keytable.Lists
@@ -23,7 +22,6 @@ func (l *List[K, V]) Add(key K, v V) {
 	e.Value = v
 	l.links.Append(&l.order, s)
 	if l.order.Len() > l.Max {
-		l.Left++
 		l.removeAt(l.order.First())
 	}
 }
