@@ -76,6 +76,7 @@ type ExtendedRateLimiting[T comparable] interface {
 	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
 	// and the server gets the failure later. Queues in memory ignore ctx.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
+	// Failures returns the failures of key that are counted, in the queue or not.
 	Failures(key T) Failures
 	// FailingKeys returns up to limit keys with counted failures, in the queue or not, the most failures first.
 	FailingKeys(limit int) []KeySnapshot[T]
@@ -85,9 +86,11 @@ type ExtendedRateLimiting[T comparable] interface {
 type HandOut[T comparable] struct {
 	Key T
 	// Failures are those of earlier calls. With Left an event brought the key early: the call is attempt Count.
-	Failures  Failures
-	Priority  int
-	AddedAt   time.Time
+	Failures Failures
+	Priority int
+	// AddedAt is when an add or the end of a delay queued the key. It needs metrics.
+	AddedAt time.Time
+	// HasCauses reports that Causes returns something.
 	HasCauses bool
 	// AtOnce is how many calls in a row before this one ended with their process: see leasing.Answerer.
 	AtOnce int
@@ -106,7 +109,7 @@ type Failures struct {
 
 // Failure is a failed call, for Fail.
 type Failure struct {
-	Err error
+	Err error // may be nil
 	// AtLeast is the shortest time until a retry.
 	AtLeast time.Duration
 	// MaxRetries is how many failures in a row are retried. Zero means all, less means none.

@@ -63,7 +63,7 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		fifo.logger = config.Logger
 		config.Queue = fifo
 	}
-	d := &delays[T]{below: config.Queue, name: config.Name, logger: logr.Discard()}
+	d := &delays[T]{TypedInterface: config.Queue, name: config.Name, logger: logr.Discard()}
 	d.retriesMetric = newRetriesMetric(config.Name, provider)
 	d.loop = dueloop.New(config.Clock, d.moveDue)
 	if config.Logger != nil {
@@ -72,7 +72,7 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	below, ok := config.Queue.(Extended[T])
 	if !ok {
 		watch(config.Name, provider, d.ownStats)
-		return plainDelaying[T]{config.Queue, d}
+		return d
 	}
 	q := &delayingType[T]{below, d}
 	if ownsQueue {
@@ -83,16 +83,17 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	return q
 }
 
-// delayingType puts AddAfter on top of a queue.
+// delayingType puts AddAfter on top of an Extended.
 type delayingType[T comparable] struct {
 	Extended[T] // the queue below
 	*delays[T]
 }
 
-// delays are the keys that wait for their time, in a heap. While there is one, the goroutine of loop adds
-// them to the queue below when they are due.
+// delays puts AddAfter on top of any queue. The keys that wait for their time are in a heap. While there is
+// one, the goroutine of loop adds them to the queue below when they are due.
 type delays[T comparable] struct {
-	below         TypedInterface[T]
+	TypedInterface[T] // the queue below
+
 	name          string
 	logger        logr.Logger
 	retriesMetric CounterMetric
@@ -120,13 +121,13 @@ func (d *delays[T]) AddAfter(item T, duration time.Duration) { d.addAfter(item, 
 
 // addAfter is AddAfter. With isRetry takeBackRetry can take item back.
 func (d *delays[T]) addAfter(item T, duration time.Duration, isRetry bool) {
-	if d.below.ShuttingDown() {
+	if d.ShuttingDown() {
 		return
 	}
 	d.retriesMetric.Inc()
 	if duration <= 0 {
 		if d.countRetry() {
-			d.below.Add(item)
+			d.Add(item)
 		}
 		return
 	}
@@ -186,7 +187,7 @@ func (d *delays[T]) moveDue() (until time.Duration, ok bool) {
 
 // takeDue moves up to maxBatch due keys from the heap to moving, and returns them.
 func (d *delays[T]) takeDue() (due []dueKey[T], until time.Duration, ok bool) {
-	if d.below.ShuttingDown() {
+	if d.ShuttingDown() {
 		// The queue below may have been shut down without this one.
 		d.logDropped(d.stopWaiting())
 	}
@@ -210,11 +211,11 @@ func (d *delays[T]) takeDue() (due []dueKey[T], until time.Duration, ok bool) {
 func (d *delays[T]) addDue(keys []dueKey[T]) {
 	// Our own layer 1 takes a batch under one lock. It is no interface: a user's queue that embeds ours would
 	// have the method too, and its own Add would be bypassed.
-	if below, ok := d.below.(*Typed[T]); ok {
+	if below, ok := d.TypedInterface.(*Typed[T]); ok {
 		keys = keys[below.addDue(keys):]
 	}
-	for len(keys) > 0 && !d.below.ShuttingDown() {
-		d.below.Add(keys[0].key)
+	for len(keys) > 0 && !d.ShuttingDown() {
+		d.Add(keys[0].key)
 		keys = keys[1:]
 	}
 	if len(keys) > 0 {
@@ -226,18 +227,21 @@ func (d *delays[T]) addDue(keys []dueKey[T]) {
 
 // ShutDown drops the keys that still wait for their time. It waits for the goroutines of the queue, which end
 // at once; so the configured Queue, Clock and Logger, which one may be calling, must not call it.
-func (q *delayingType[T]) ShutDown() {
-	defer q.logDropped(q.stopWaiting())
-	q.Extended.ShutDown()
-	q.loop.Wait()
+func (d *delays[T]) ShutDown() {
+	defer d.logDropped(d.stopWaiting())
+	d.TypedInterface.ShutDown()
+	d.loop.Wait()
 }
 
 // ShutDownWithDrain drops the keys that still wait for their time before the wait and not after it.
-func (q *delayingType[T]) ShutDownWithDrain() {
-	defer q.logDropped(q.stopWaiting())
-	q.Extended.ShutDownWithDrain()
-	q.loop.Wait()
+func (d *delays[T]) ShutDownWithDrain() {
+	defer d.logDropped(d.stopWaiting())
+	d.TypedInterface.ShutDownWithDrain()
+	d.loop.Wait()
 }
+
+func (q *delayingType[T]) ShutDown()          { q.delays.ShutDown() }
+func (q *delayingType[T]) ShutDownWithDrain() { q.delays.ShutDownWithDrain() }
 
 func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
 	defer q.logDropped(q.stopWaiting())
@@ -276,7 +280,7 @@ func (q *delayingType[T]) Stats() Stats {
 // ownStats are the Stats of this layer alone.
 func (d *delays[T]) ownStats() Stats {
 	waiting, _ := d.numWaiting()
-	st := Stats{ShuttingDown: d.below.ShuttingDown(), Waiting: waiting}
+	st := Stats{ShuttingDown: d.ShuttingDown(), Waiting: waiting}
 	d.addStats(&st)
 	return st
 }
@@ -366,30 +370,8 @@ func (d *delays[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] {
 	return KeySnapshot[T]{Key: k.Key, State: KeyWaiting, Since: d.loop.Time(k.Value.since.Duration()), Due: due}
 }
 
-// What follows are the layers over a queue that is not ours: with client-go's methods and no others. Package
-// foreign makes an ExtendedRateLimiting of the whole.
-
-// plainDelaying puts AddAfter on top of any queue.
-type plainDelaying[T comparable] struct {
-	TypedInterface[T]
-	*delays[T]
-}
-
-// ShutDown drops the keys that still wait for their time, and waits for the goroutine that adds them.
-func (q plainDelaying[T]) ShutDown() {
-	defer q.logDropped(q.stopWaiting())
-	q.TypedInterface.ShutDown()
-	q.loop.Wait()
-}
-
-// ShutDownWithDrain drops the keys that still wait for their time before the wait and not after it.
-func (q plainDelaying[T]) ShutDownWithDrain() {
-	defer q.logDropped(q.stopWaiting())
-	q.TypedInterface.ShutDownWithDrain()
-	q.loop.Wait()
-}
-
-// plainRateLimiting puts AddRateLimited on top of any delaying queue.
+// plainRateLimiting puts AddRateLimited on top of a delaying queue that is not ours: with client-go's methods
+// and no others. Package foreign makes an ExtendedRateLimiting of the whole.
 type plainRateLimiting[T comparable] struct {
 	TypedDelayingInterface[T]
 	limiter TypedRateLimiter[T]
