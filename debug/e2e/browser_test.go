@@ -167,6 +167,7 @@ func (b *browser) picture(file string) {
 	}
 	uses := make(map[color.RGBA]int)
 	box := full.Bounds()
+	box.Max.Y = min(box.Max.Y, 1900) // A page with long lists would be most of a document.
 	for y := box.Min.Y; y < box.Max.Y; y++ {
 		for x := box.Min.X; x < box.Max.X; x++ {
 			uses[color.RGBAModel.Convert(full.At(x, y)).(color.RGBA)]++
