@@ -11,65 +11,44 @@ import (
 	"time"
 
 	clientgo "k8s.io/client-go/util/workqueue"
-	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
 	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// A controller's queue drops what is queued when it is shut down. A pool on it loses no key unseen: this
-// project's queue returns the keys, and Left has them. Those of controller-runtime's own are still handled,
-// because package foreign knows them.
+// A controller's queue drops what is queued when it is shut down. A pool on it loses no key unseen: the queue
+// returns the keys, and Left has them. (Package foreign has controller-runtime's own.)
 func TestPoolOnAQueueThatDrops(t *testing.T) {
-	limiter := func() clientgo.TypedRateLimiter[string] {
-		return clientgo.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
-	}
-	for _, c := range []struct {
-		name    string
-		queue   func() workqueue.TypedRateLimitingInterface[string]
-		handled int
-		left    string
-		dropped uint64
-	}{
-		{"ours", func() workqueue.TypedRateLimitingInterface[string] {
-			return controllerruntime.NewTypedQueue("", limiter())
-		}, 1, "5 queued and not started: b, c, d, e, a", 5},
-		{"controller-runtime's", func() workqueue.TypedRateLimitingInterface[string] {
-			return crpriority.New("", func(o *crpriority.Opts[string]) { o.RateLimiter = limiter() })
-		}, 6, "nothing", 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := foreign.RateLimiting(c.queue())
-				for _, key := range []string{"a", "b", "c", "d", "e"} {
-					q.Add(key)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				var handled []string
-				var logs bytes.Buffer
-				p := worker.New(q, func(_ context.Context, key string) error {
-					if handled = append(handled, key); len(handled) == 1 {
-						q.Add(key)
-						cancel()
-						time.Sleep(time.Second) // The queue is shut down meanwhile.
-					}
-					return nil
-				}, worker.Options[string]{Drain: worker.All, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
-				if err := p.Run(ctx); err != nil {
-					t.Error(err)
-				}
-				if len(handled) != c.handled || p.Left().String() != c.left || q.Stats().Dropped != c.dropped {
-					t.Errorf("%q were handled, %v is left, %d were dropped", handled, p.Left(), q.Stats().Dropped)
-				}
-				if said := strings.Contains(logs.String(), "Keys are left undone"); said != (c.dropped > 0) {
-					t.Errorf("logged: %s", logs.String())
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		q := foreign.RateLimiting(controllerruntime.NewTypedQueue("",
+			clientgo.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)))
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			q.Add(key)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var handled []string
+		var logs bytes.Buffer
+		p := worker.New(q, func(_ context.Context, key string) error {
+			if handled = append(handled, key); len(handled) == 1 {
+				q.Add(key)
+				cancel()
+				time.Sleep(time.Second) // The queue is shut down meanwhile.
+			}
+			return nil
+		}, worker.Options[string]{Drain: worker.All, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if len(handled) != 1 || p.Left().String() != "5 queued and not started: b, c, d, e, a" ||
+			q.Stats().Dropped != 5 {
+			t.Errorf("%q were handled, %v is left, %d were dropped", handled, p.Left(), q.Stats().Dropped)
+		}
+		if !strings.Contains(logs.String(), "Keys are left undone") {
+			t.Errorf("logged: %s", logs.String())
+		}
+	})
 }
 
 // DropQueued returns each key that ShutDown has dropped once, and nothing before it.
