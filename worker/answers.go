@@ -23,11 +23,9 @@ const (
 	NextRetry
 	// NextGiveUp: the handler has failed, and the key is handled again only if it is added.
 	NextGiveUp
-	// NextInterrupted: an add or the end of the pool has interrupted the handler. The key comes at once, and
-	// failures are neither counted nor forgotten.
+	// NextInterrupted: an add or the end of the pool has interrupted the handler. The key comes at once.
 	NextInterrupted
-	// NextLost: the key's lease has ended before the handler returned, so another process may have the key. The
-	// answer changes nothing, but Fatal still ends Run.
+	// NextLost: the key's lease has ended before the handler returned. Only Fatal still counts.
 	NextLost
 )
 
@@ -90,9 +88,8 @@ func (r Requeue) Error() string {
 type everyError struct{ period time.Duration }
 
 // Every returns an error for a handler to return that wants its key again once in each period, at the key's
-// own moment, for the first time within 1.001 periods. The moment follows from a hash of the key (of its
-// text, if it is not made of strings, integers and booleans): it is the same on every replica and after every
-// restart, and the work of many keys spreads over the period. Every panics if period <= 0.
+// own moment, for the first time within 1.001 periods. The moment follows from a hash of the key, so the work
+// of many keys spreads over the period, and restarts do not change it. Every panics if period <= 0.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -68,6 +70,47 @@ func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], gorou
 		t.logger.WarnContext(base, "The lease of a key ended before its handler was called", "key", h.Key)
 	}
 	return c
+}
+
+// The contexts of a call, each made from the one above:
+//
+//	base              the pool's poolCtx (see prepareContexts), or what Tracker.Begin gets
+//	                  with a value, for CallOf
+//	callCtx           ends with the call, and by Cancel
+//	HandlerTimeout    if there is one
+//	the key's lease   if the queue is a leasing.Leaser
+//	-- the handler gets the context made so far --
+//	UntilAdded        also ends when the key is added again
+
+// makeContext makes the handler's context.
+func (c *Tracked[T]) makeContext() {
+	t := c.tracker
+	ctx, cancel := context.WithCancelCause(context.WithValue(c.base, callKey{}, anyCall(c)))
+	c.callCtx, c.cancel, c.ctx = ctx, cancel, ctx
+	if t.options.HandlerTimeout > 0 {
+		c.ctx, c.cancelTimeout = withTimeout(c.ctx, t.options.Clock, t.options.HandlerTimeout)
+	}
+	if t.leaser != nil {
+		c.leaseParent = c.ctx
+		c.ctx, c.releaseLease = t.leaser.Lease(c.leaseParent, c.result.Key)
+	}
+}
+
+// endContext ends the handler's context, also for a handler that has kept it.
+func (c *Tracked[T]) endContext() {
+	if c.releaseLease != nil {
+		c.releaseLease()
+	}
+	if c.cancelTimeout != nil {
+		c.cancelTimeout()
+	}
+	c.cancel(nil)
+}
+
+// hasLostLease reports whether the key's lease has ended, and not the context that it was made from.
+func (c *Tracked[T]) hasLostLease() bool {
+	return c.leaseParent != nil && c.ctx.Err() != nil &&
+		(c.leaseParent.Err() == nil || !errors.Is(context.Cause(c.ctx), context.Cause(c.leaseParent)))
 }
 
 // start makes c one of the running calls. From here on others see it.
@@ -299,4 +342,47 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 		t.mu.endWatch()
 		t.mu.endWatch = nil
 	}
+}
+
+// What follows is what a handler reads of its call: see anyCall.
+
+func (c *Tracked[T]) isRunning() bool {
+	c.tracker.mu.Lock()
+	defer c.tracker.mu.Unlock()
+	return c.running
+}
+
+func (c *Tracked[T]) info() (i callInfo) {
+	c.tracker.mu.Lock()
+	defer c.tracker.mu.Unlock()
+	if c.running {
+		f := c.handOut.Failures
+		i = callInfo{f.Count + 1, c.handOut.Priority, c.atOnce, c.tracker.priorities != nil, f.Since}
+	}
+	return i
+}
+
+func (c *Tracked[T]) lastAttempt() bool {
+	t := c.tracker
+	o := &t.options
+	if !c.isRunning() || o.MaxRetries == UnlimitedRetries && o.RetryFor == 0 || c.base.Err() != nil {
+		return false
+	}
+	f := t.queue.Failures(c.result.Key)
+	isOld := o.RetryFor > 0 && f.Count > 0 && o.Clock.Since(f.Since) > o.RetryFor
+	return f.Left == 0 && (isOld || o.MaxRetries != UnlimitedRetries && f.Count >= max(0, o.MaxRetries))
+}
+
+func (c *Tracked[T]) logger() *slog.Logger {
+	if c.isRunning() {
+		return c.tracker.logger.With("key", c.result.Key)
+	}
+	return c.tracker.logger
+}
+
+func (c *Tracked[T]) causes() (causes workqueue.Causes) {
+	if c.isRunning() {
+		causes = c.tracker.queue.Causes(c.result.Key)
+	}
+	return causes
 }

@@ -70,9 +70,8 @@ func (c Call) info() (i callInfo) {
 func (c Call) Attempt() int { return c.info().attempt }
 
 // AtOnce returns how many calls for the key in a row, before this one, wanted it again at once: they were
-// interrupted or have returned RequeueAfter(0), and no hold of a millisecond or more followed. Over
-// redisqueue interruptions by the end of a process count in the next one. After the sixth the key is slowed
-// down: it comes 5 ms later, then 10 ms and so on up to 10 s.
+// interrupted or have returned RequeueAfter(0), and no hold of a millisecond or more followed. After the
+// sixth the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s.
 func (c Call) AtOnce() int { return c.info().atOnce }
 
 // FailingSince returns when the first of the failures in a row before this call happened, or zero.
@@ -104,13 +103,12 @@ func (c Call) Causes() (causes workqueue.Causes) {
 	return causes
 }
 
-// UntilAdded returns a child of the context that CallOf got, for the waits that are worth interrupting.
-// It also ends, with the cause [ErrAdded], when the key is added again or comes due after the hand-out, but
-// not by adds with a Quiet [workqueue.Cause]. A handler that then returns ErrAdded or [context.Canceled] has
-// not failed: see [NextInterrupted].
+// UntilAdded returns a child of the context that CallOf got. It also ends, with the cause [ErrAdded], when
+// the key is added again or comes due after the hand-out, but not by adds with a Quiet [workqueue.Cause]. A
+// handler that then returns ErrAdded or [context.Canceled] has not failed: see [NextInterrupted].
 //
-// UntilAdded may be called in a loop: it returns the same context again, unless that has ended. The context
-// has a goroutine until it ends. Without a call UntilAdded returns what CallOf got.
+// UntilAdded may be called in a loop: it returns the same context again, unless that has ended. Without a
+// call it returns what CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx
@@ -119,8 +117,8 @@ func (c Call) UntilAdded() context.Context {
 }
 
 // Hold makes the key wait after this call, no matter how it ends: the key does not start again until release
-// is called or limit has passed. The worker is free meanwhile. After nil the key comes only if somebody adds
-// it; with RequeueAfter(0) it comes when the hold ends.
+// is called or limit has passed. After nil the key comes only if somebody adds it; with RequeueAfter(0) it
+// comes when the hold ends.
 //
 //	release := worker.CallOf(ctx).Hold("web is rolled out", 10*time.Minute)
 //	rollouts.Notify("web", release)
@@ -137,90 +135,6 @@ func (c Call) Hold(reason string, limit time.Duration) (release func()) {
 		return func() {}
 	}
 	return c.arrangeHold(reason, limit)
-}
-
-// What follows are the methods of anyCall.
-
-func (c *Tracked[T]) isRunning() bool {
-	c.tracker.mu.Lock()
-	defer c.tracker.mu.Unlock()
-	return c.running
-}
-
-func (c *Tracked[T]) info() (i callInfo) {
-	c.tracker.mu.Lock()
-	defer c.tracker.mu.Unlock()
-	if c.running {
-		f := c.handOut.Failures
-		i = callInfo{f.Count + 1, c.handOut.Priority, c.atOnce, c.tracker.priorities != nil, f.Since}
-	}
-	return i
-}
-
-func (c *Tracked[T]) lastAttempt() bool {
-	t := c.tracker
-	o := &t.options
-	if !c.isRunning() || o.MaxRetries == UnlimitedRetries && o.RetryFor == 0 || c.base.Err() != nil {
-		return false
-	}
-	f := t.queue.Failures(c.result.Key)
-	isOld := o.RetryFor > 0 && f.Count > 0 && o.Clock.Since(f.Since) > o.RetryFor
-	return f.Left == 0 && (isOld || o.MaxRetries != UnlimitedRetries && f.Count >= max(0, o.MaxRetries))
-}
-
-func (c *Tracked[T]) logger() *slog.Logger {
-	if c.isRunning() {
-		return c.tracker.logger.With("key", c.result.Key)
-	}
-	return c.tracker.logger
-}
-
-func (c *Tracked[T]) causes() (causes workqueue.Causes) {
-	if c.isRunning() {
-		causes = c.tracker.queue.Causes(c.result.Key)
-	}
-	return causes
-}
-
-// The contexts of a call, each made from the one above:
-//
-//	base              the pool's poolCtx (see prepareContexts), or what Tracker.Begin gets
-//	                  with a value, for CallOf
-//	callCtx           ends with the call, and by Cancel
-//	HandlerTimeout    if there is one
-//	the key's lease   if the queue is a leasing.Leaser
-//	-- the handler gets the context made so far --
-//	UntilAdded        also ends when the key is added again
-
-// makeContext makes the handler's context.
-func (c *Tracked[T]) makeContext() {
-	t := c.tracker
-	ctx, cancel := context.WithCancelCause(context.WithValue(c.base, callKey{}, anyCall(c)))
-	c.callCtx, c.cancel, c.ctx = ctx, cancel, ctx
-	if t.options.HandlerTimeout > 0 {
-		c.ctx, c.cancelTimeout = withTimeout(c.ctx, t.options.Clock, t.options.HandlerTimeout)
-	}
-	if t.leaser != nil {
-		c.leaseParent = c.ctx
-		c.ctx, c.releaseLease = t.leaser.Lease(c.leaseParent, c.result.Key)
-	}
-}
-
-// endContext ends the handler's context, also for a handler that has kept it.
-func (c *Tracked[T]) endContext() {
-	if c.releaseLease != nil {
-		c.releaseLease()
-	}
-	if c.cancelTimeout != nil {
-		c.cancelTimeout()
-	}
-	c.cancel(nil)
-}
-
-// hasLostLease reports whether the key's lease has ended, and not the context that it was made from.
-func (c *Tracked[T]) hasLostLease() bool {
-	return c.leaseParent != nil && c.ctx.Err() != nil &&
-		(c.leaseParent.Err() == nil || !errors.Is(context.Cause(c.ctx), context.Cause(c.leaseParent)))
 }
 
 // withTimeout is context.WithTimeout on the configured clock. If that is not the real one, only the cause is

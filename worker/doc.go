@@ -12,13 +12,12 @@
 //
 //   - The calls for a key do not overlap. After each one the queue's Done is called exactly once, and last.
 //   - A key that is added while its handler runs is handled again, unless the queue was shut down before.
-//   - The handler's panic or [runtime.Goexit] fails its key alone. A panic of other code, such as a hook,
-//     ends the program.
+//   - The handler's panic or [runtime.Goexit] fails its key alone. A panic of a hook ends the program.
 //   - When its context has ended, Run waits for handlers no longer than DrainTimeout and CancelGrace.
 //
 // # What becomes of a key
 //
-// The handler's error decides. It may be wrapped or joined: [errors.As] looks for these, and the first row
+// The handler's error decides. [errors.As] looks in it for these, also wrapped or joined, and the first row
 // that is found counts:
 //
 //	(the lease was lost)   another process may have the key: no answer changes anything
@@ -37,14 +36,14 @@
 // more. The queue counts the failures, in all processes that share it. An event that brings a failing key
 // before its delay has passed does not add to them.
 //
-// If a handler fails whose context the end of the pool has ended, the key is handed back as it came: at once,
-// with its failures, priority and causes. A panic counts, and so do all other answers.
+// If a handler returns a failure after the end of the pool has ended its context, the key is handed back as
+// it came: at once, with its failures, priority and causes.
 //
 // # The handler's context
 //
-// A handler's context has the values of Run's context. It ends after the call and its hooks, and earlier at
-// HandlerTimeout, when the key's lease or the pool ends, and by [Pool.Cancel]. Its cause says why. [CallOf]
-// returns its call. [Call.UntilAdded] makes a context that also ends when the key is added again:
+// A handler's context has the values of Run's context. It ends after the call, and earlier at HandlerTimeout,
+// when the key's lease or the pool ends, and by [Pool.Cancel]. Its cause says why. [Call.UntilAdded] makes a
+// context that also ends when the key is added again:
 //
 //	select {
 //	case <-rolledOut:
@@ -63,8 +62,7 @@
 // being processed: in a priorityqueue it takes one place in the Limit of its group.
 //
 // A hold ends early by [Pool.Release], with the key's lease, when a [leasing.Leaser] wants the key back, when
-// the queue is shut down and has nothing queued, and with Run. So a handler must cope with a key that comes
-// too early.
+// the queue is shut down and has nothing queued, and with Run. So a key may come too early.
 //
 // # The beginning and the end
 //
@@ -74,11 +72,9 @@
 //  1. Options.Drain decides what is still finished, for up to Options.DrainTimeout.
 //  2. The handlers' contexts end, and handlers get Options.CancelGrace to notice.
 //  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool,
-//     have keys of it. Run waits until each Done has returned and a server knows how the calls have ended,
-//     up to CancelGrace or a second. It returns nil or the fatal error. [Pool.Left] and the log have what is
-//     left undone.
+//     have keys of it. Run waits until each Done has returned and a server knows how the calls have ended, up
+//     to CancelGrace or a second. [Pool.Left] and the log have what is left undone.
 //
-// If somebody else shuts the queue down, all that is queued is handled first, without a limit, and step 3
-// follows. A handler that is left behind keeps its key. When it returns after all, hooks and Done are called
-// as always.
+// If somebody else shuts the queue down, all that is queued is handled first, and step 3 follows. A handler
+// that is left behind keeps its key. When it returns after all, OnFinish and Done are called as always.
 package worker

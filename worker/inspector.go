@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// InspectorProvider is a [workqueue.MetricsProvider] that discovers pools. A method PoolHistogramBounds()
-// []float64 of it has the bounds, in seconds, of the buckets of their histograms.
+// InspectorProvider is a [workqueue.MetricsProvider] that discovers pools. It may have a method
+// PoolHistogramBounds() []float64, for the buckets of their histograms, in seconds.
 type InspectorProvider interface {
-	// InspectPool is called when Run begins, once for each pool with a name, which need not be unique. The
-	// functions of i may be called at any time. i should be dropped when Stats.Ended is set: it keeps the pool
-	// in memory.
+	// InspectPool is called when Run begins, once for each pool with a name, which need not be unique. i should
+	// be dropped when Stats.Ended is set: it keeps the pool in memory.
 	InspectPool(name string, i Inspector)
 }
 

@@ -19,8 +19,6 @@ import (
 type Handler[T comparable] func(ctx context.Context, key T) error
 
 // Options configure a [Pool]. The zero Options are one worker that retries without limit.
-//
-// Workers call the hooks, several at once, while they have the key. OnStuck has a goroutine of its own.
 type Options[T comparable] struct {
 	// Name is the pool's name in logs and metrics. Empty means the queue's name.
 	Name string
@@ -33,19 +31,17 @@ type Options[T comparable] struct {
 	// no limit.
 	RetryFor time.Duration
 
-	// StartLimit bounds how many calls begin in a time. Keys stay queued meanwhile, merged and ordered. It may
-	// be changed, which is noticed within a second. Its burst must be at least 1, unless its rate is rate.Inf.
-	// Nil means no limit.
+	// StartLimit bounds how many calls begin in a time. Keys stay queued meanwhile. It may be changed, which is
+	// noticed within a second. Its burst must be at least 1, unless its rate is rate.Inf. Nil means no limit.
 	StartLimit *rate.Limiter
 
 	// List returns all keys, for programs that may miss events. Run calls it when it begins, and adds every key
 	// once, with controller-runtime's LowPriority, which is -100, if the queue has priorities. A List that fails
-	// is called again after 1 s, then after twice as long each time, up to a minute or Resync. It should return
-	// when its context ends.
+	// is called again after 1 s, 2 s, 4 s and so on, up to a minute or Resync. It should return when its context
+	// ends.
 	List func(ctx context.Context) (iter.Seq[T], error)
 	// Resync is the period after which List is called again. Each key of the last list is added once in a
-	// period, at its moment of [Every], also in a pause. The pool keeps all keys in memory. Zero means that they
-	// are listed and added once.
+	// period, at its moment of [Every]. The pool keeps all keys in memory. Zero means that List is called once.
 	Resync time.Duration
 
 	// Drain says what Run still finishes when its context ends.
@@ -55,42 +51,40 @@ type Options[T comparable] struct {
 	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s. See also
 	// [NoGrace].
 	CancelGrace time.Duration
-	// KeepQueue leaves the queue open, with its keys, when Run returns: for the next Pool of a program that has
-	// lost its leadership. Drain must not be All.
+	// KeepQueue leaves the queue open, with its keys, when Run returns. Drain must not be All.
 	KeepQueue bool
 
 	// HandlerTimeout is when a call's context ends, with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
 	// StuckAfter is for how long after its HandlerTimeout, or without one after its start, a handler may run
-	// before it is reported once as stuck, to OnStuck and in the log, with its stack. It keeps its key. To read
-	// stacks stops the program for 2.5 to 14 µs a goroutine: above 3,000 goroutines they are not read. Zero
-	// means never.
+	// before it is reported once as stuck, to OnStuck and in the log, with its stack. To read stacks stops the
+	// program for 2.5 to 14 µs a goroutine: above 3,000 goroutines they are not read. Zero means never.
 	StuckAfter time.Duration
 
 	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000.
 	KeepGivenUp int
 
-	// OnFinish is called after each call of the handler, before Done. The context is the handler's, and may
-	// have ended.
+	// OnFinish is called after each call of the handler, before Done, by several workers at once. The context
+	// is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a stuck call, with its context. It may still run when Run has returned.
+	// OnStuck is called once for a stuck call, with its context, in a goroutine of its own. It may still run
+	// when Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 
-	// Ready is for caches that must have synced: Run calls it first, and starts the workers when it has
-	// returned nil. An error is fatal. It should return when its context ends.
+	// Ready is for caches that must have synced: Run starts the workers when it has returned nil. An error is
+	// fatal. It should return when its context ends.
 	Ready func(ctx context.Context) error
 
 	// CrashOnPanic makes a panic of the handler end the process, as without this package.
 	CrashOnPanic bool
 
-	// Logger logs failures (of a key the first one and each doubling of its attempts), keys that are given up,
-	// stuck handlers and what is left undone, and at level Debug every call. Nil means [slog.Default].
+	// Logger logs failures (of a key attempts 1, 2, 4, 8 and so on), keys that are given up, stuck handlers and
+	// what is left undone, and at level Debug every call. Nil means [slog.Default].
 	Logger *slog.Logger
 	// MetricsProvider discovers the pool if it has a name: see [InspectorProvider]. Nil means what
 	// [workqueue.SetProvider] has set.
 	MetricsProvider workqueue.MetricsProvider
-	// Clock must show the same time as the queue's. It does not bound waits for a server and for the last steps
-	// of Run. Nil means the real one.
+	// Clock must show the same time as the queue's. Nil means the real one.
 	Clock clock.Clock
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Run handles the keys of queue until ctx ends, as the package comment describes. It is Run of a [New] pool.
+// Run is Run of a [New] pool.
 func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) error {
 	return New(queue, handler, options).Run(ctx)
 }
@@ -88,9 +88,8 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 }
 
 // Run handles the keys of the queue until ctx ends, as the package comment describes, and returns nil or the
-// fatal error. It returns an error at once, and leaves the queue alone, if ctx or the handler is nil, the
-// queue is nil or not of this project (see foreign.RateLimiting), an option makes no sense, or Run was called
-// before.
+// fatal error. It returns an error at once if ctx or the handler is nil, the queue is nil or not of this
+// project (see foreign.RateLimiting), an option makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
@@ -133,7 +132,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 //	├─ readyCtx    of Options.Ready; also ends with startCtx
 //	├─ startCtx    after its end no key is started; ends in phaseFinishing and, but for Drain All, with Run's
 //	│  └─ getCtx   of the workers' Gets; SetWorkers replaces it and ends the old one, to wake surplus workers
-//	└─ poolCtx     of the calls (see context.go); ends when Run stops waiting for handlers, not with Run's
+//	└─ poolCtx     of the calls (see makeContext); ends when Run stops waiting for handlers, not with Run's
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.poolCtx, p.cancelPool = context.WithCancelCause(values)
@@ -271,9 +270,8 @@ func (p *Pool[T]) mayStartLocked() bool {
 }
 
 // SetWorkers changes how many handlers run at once, also before Run. It does not wait: surplus workers finish
-// the key that they have or are getting. With 0 the pool starts no keys, and Run does not return when
-// somebody else shuts the queue down. SetWorkers returns an error if n is negative. After Run it does
-// nothing.
+// the key that they have or are getting. With 0 Run does not return when somebody else shuts the queue down.
+// SetWorkers returns an error if n is negative.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -296,9 +294,9 @@ func (p *Pool[T]) locked(f func()) {
 	f()
 }
 
-// WaitIdle waits, in tests, until nothing is left to do: no key is queued, waits for its time, is with a
-// worker or on hold, and Options.List has once succeeded. It returns ctx.Err() if ctx ends first, and an
-// error if Run cannot begin, or has returned before that.
+// WaitIdle waits, in tests, until the queue has no key, not even one that waits or is on hold, and
+// Options.List has succeeded. It returns ctx.Err() if ctx ends first, and an error if Run cannot begin, or
+// has returned before that.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.tracker.argsErr; err != nil {
 		return err
@@ -320,22 +318,22 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 }
 
-// Stats returns the pool's numbers. It takes about 20 ns for each worker and each failing key.
+// Stats returns the pool's numbers, in about 20 ns for each worker and each failing key.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
-// Snapshot returns Stats and up to limit keys of each kind. It asks the queue which keys fail.
+// Snapshot is [Tracker.Snapshot].
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
 
-// SnapshotKey returns what is known of one key, after asking the queue.
+// SnapshotKey is [Tracker.SnapshotKey].
 func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
 
 // Cancel is [Tracker.Cancel]. It also reaches a handler that Run has left behind.
 func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
 
-// Release ends the hold of key, and reports whether key was on hold. It calls the queue's Done.
+// Release is [Tracker.Release].
 func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
 
-// Forget makes the queue and the pool forget that key has failed or was given up.
+// Forget is [Tracker.Forget].
 func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
 
 // Inspector shows the pool to tools that do not know the type of its keys.

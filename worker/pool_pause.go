@@ -15,8 +15,7 @@ type poolPause struct {
 
 // Pause makes the pool start no more keys for d, or until [Pool.Resume] if d is [math.MaxInt64]. Workers may
 // still start keys that they are getting. It does not wait, and replaces an earlier pause. It does nothing if
-// d is not positive, or once the pool is to end, which ends a pause. [Pool.SetWorkers] in a pause changes how
-// many workers there are after it.
+// d is not positive, or once the pool is to end, which ends a pause.
 func (p *Pool[T]) Pause(d time.Duration) {
 	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
 	p.mu.Lock()

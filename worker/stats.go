@@ -28,8 +28,7 @@ type Stats struct {
 	StartLimited bool `json:"start_limited"`
 	// Stuck is the number of running calls that were reported as stuck.
 	Stuck int `json:"stuck"`
-	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of all
-	// running calls together.
+	// LongestRunning is how long the oldest running call has taken, and UnfinishedWork the sum of all.
 	LongestRunning time.Duration `json:"longest_running_ns"`
 	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 
@@ -46,8 +45,7 @@ type Stats struct {
 	RequeuedAfter uint64 `json:"requeued_after"`
 	// Interrupted counts the calls that ended with [NextInterrupted] or [NextLost].
 	Interrupted uint64 `json:"interrupted"`
-	// Looping is the number of keys that are slowed down, see [Call.AtOnce]. A key that others have handled
-	// counts for ten minutes more.
+	// Looping is the number of keys that are slowed down, see [Call.AtOnce].
 	Looping int `json:"looping"`
 	// OnHold is the number of keys on hold, and HoldsToLimit counts the holds that have come to their limit.
 	OnHold       int    `json:"on_hold"`
@@ -62,7 +60,7 @@ type Stats struct {
 	Durations *workqueue.Histogram `json:"durations"`
 
 	// RetryDelays has the delays that failures got, and HoldDurations the times for which keys were on hold.
-	// Each is nil while it is empty. All histograms have the same buckets.
+	// Each is nil while it is empty.
 	RetryDelays   *workqueue.Histogram `json:"retry_delays,omitempty"`
 	HoldDurations *workqueue.Histogram `json:"hold_durations,omitempty"`
 
@@ -74,8 +72,7 @@ type Stats struct {
 	// for the key again. Keys that are given up, forgotten or removed are not in it. It is nil if the queue has
 	// no metrics.
 	Changes *workqueue.Histogram `json:"changes"`
-	// OldestUnanswered is the age of the oldest change that is not in it yet, or zero. Keys on hold do not
-	// count. Of a queue on a server, keys that other processes have dealt with may count for ten minutes.
+	// OldestUnanswered is the age of the oldest change that is not in it yet. Keys on hold do not count.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
 	// ListedAt is when the last successful call of Options.List ended. ListsFailed counts the failed ones.
