@@ -256,11 +256,6 @@ func TestSnapshotOfFailingKeys(t *testing.T) {
 	})
 }
 
-type delayerOfSnapshots interface {
-	workqueue.TypedRateLimitingInterface[int]
-	workqueue.Extended[int]
-}
-
 // timed are the calls of TestAddedAt.
 type timed interface {
 	workqueue.TypedDelayingInterface[string]

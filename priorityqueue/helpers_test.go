@@ -92,13 +92,6 @@ func limit(n int) func(string) int { return func(string) int { return n } }
 
 func because(reason string) *workqueue.Cause { return &workqueue.Cause{Reason: reason} }
 
-func wantCauses(t *testing.T, q *pq.Queue[string], key, want string) {
-	t.Helper()
-	if got := q.Causes(key).String(); got != want {
-		t.Errorf("Causes(%s) are %q, want %q", key, got, want)
-	}
-}
-
 func keysOf[T comparable](all []workqueue.KeySnapshot[T]) (keys []T) {
 	for _, k := range all {
 		keys = append(keys, k.Key)
