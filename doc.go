@@ -4,10 +4,8 @@
 // handles all changes up to then at once. Three names are enough to begin with:
 //
 //   - [NewTypedRateLimitingQueue] makes a queue.
-//   - [ExtendedRateLimiting] is what the queue implements. A worker takes a key with Next, calls Forget after
-//     a success or Fail after an error, and then Done.
-//   - Run of package worker is that worker, with retry limits, panic recovery, timeouts and an orderly
-//     shutdown.
+//   - [ExtendedRateLimiting] is what the queue implements: Next, Fail, Forget, Done.
+//   - Run of package worker is a worker, with retry limits, panic recovery, timeouts and an orderly shutdown.
 //
 // A worker of your own is this loop, one goroutine each:
 //
@@ -27,13 +25,9 @@
 //
 // # A key's life
 //
-//	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
-//	                  ▲                 │ Add
-//	                  │                 ▼
-//	                  └─────Done── processing and dirty
-//
-// A key is queued at most once, at most one worker holds it, and no Add is lost. Keys come in the order in
-// which they became queued. AddAfter makes a key wait for a time besides, so it can come twice.
+// A key is queued at most once, and at most one worker holds it. If it is added while a worker holds it, its
+// Done queues it again: so no Add is lost. Keys come in the order in which they became queued. AddAfter makes
+// a key wait for a time besides, so it can come twice.
 //
 // # Failures
 //

@@ -129,6 +129,11 @@ type Typed[T comparable] struct {
 }
 
 // sets are those of dirty and processing that a key is in, and three marks beside them.
+//
+//	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
+//	                  ▲                 │ Add
+//	                  │                 ▼
+//	                  └─────Done── processing and dirty
 type sets uint8
 
 const (
