@@ -133,7 +133,7 @@ func (a *onKeys) find(text, id string) (keys []knownKey, err error) {
 		return nil, errNoTime
 	}
 	for _, k := range s.keys {
-		if k.named = true; s.exact && k.state() != stateAbsent {
+		if s.exact && k.state() != stateAbsent {
 			keys = append(keys, k)
 		}
 	}

@@ -249,12 +249,12 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 	kept["a"], did = "broken", nil
 	b := h.act(t, 200, "q", "retry", "of", "given_up")
 	slices.Sort(did)
-	if b.Keys != 3 || b.Gone != 1 || strings.Join(did, ", ") != "add d, retry a, retry b, retry c" {
+	if b.Keys != 3 || b.Gone != 1 || strings.Join(did, ", ") != "add d, retry a, retry b, retry c, retry d" {
 		t.Errorf("%+v %v", b, did)
 	}
 	kept["a"], did = "broken", nil
 	if b := h.act(t, 200, "q", "forget", "of", "given_up"); b.Keys != 3 ||
-		strings.Join(did, ", ") != "forget a" {
+		strings.Join(did, ", ") != "forget a, forget b, forget d" {
 		t.Errorf("%+v %v", b, did)
 	}
 }
@@ -373,6 +373,9 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 			t.Errorf("a page during a search: %+v", p)
 		}
 		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "There may be more keys", "Not known.")
+		newRateLimited[string](t, "full", h).Add("a")
+		wantBody(t, get(h, "?queue=full&error=x"), "Not all errors were looked at.", "Failing</h2>", "Not known.",
+			"Head of the line</h2>", "<code>a</code>")
 		cancel()
 		wg.Wait()
 	})

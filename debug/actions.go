@@ -152,8 +152,8 @@ func hasPools(r *reading) bool { return len(r.Pools) > 0 }
 // retry adds the key. What the queue keeps as given up the queue itself retries.
 func (r *reading) retry(k knownKey) bool {
 	q := r.entry.queue
-	if q.RetryGivenUp != nil && (k.kept || k.named) {
-		if was := q.RetryGivenUp(k.key()); was || !k.named {
+	if q.RetryGivenUp != nil && k.mayBeKept() {
+		if was := q.RetryGivenUp(k.key()); was || k.kept {
 			return was
 		}
 	}
@@ -162,23 +162,26 @@ func (r *reading) retry(k knownKey) bool {
 }
 
 func (r *reading) remove(k knownKey) bool {
-	k.kept, k.named = false, false
-	return r.entry.queue.Remove(k.key()) && r.forget(k)
+	if !r.entry.queue.Remove(k.key()) {
+		return false
+	}
+	r.forget(k)
+	return true
 }
 
 // forget makes the queue's limiter, the pools and, if the queue itself keeps it as given up, the queue forget
 // the key's failures. It returns false if the queue's server did not answer.
 func (r *reading) forget(k knownKey) bool {
-	q, was := r.entry.queue, true
-	if q.ForgetGivenUp != nil && (k.kept || k.named) {
+	q, hasAnswer := r.entry.queue, true
+	if q.ForgetGivenUp != nil && k.mayBeKept() {
 		began := time.Now()
-		was = q.ForgetGivenUp(k.key()) || r.noteMissing(began) == nil
+		hasAnswer = q.ForgetGivenUp(k.key()) || r.noteMissing(began) == nil
 	}
 	if q.Forget != nil {
 		q.Forget(k.key())
 	}
 	r.anyPool(func(p *worker.Inspector) bool { p.Forget(k.key()); return true })
-	return was
+	return hasAnswer
 }
 
 // pausablePools are those that a pause of the queue pauses, in this process, because it cannot pause itself.

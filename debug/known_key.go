@@ -39,9 +39,8 @@ type knownKey struct {
 	hasAsked bool
 	// inPools is what the pools say.
 	inPools worker.KeySnapshot[any]
-	// kept: the queue itself is known to keep the key as given up. named: the caller gave the key itself;
-	// without kept, it is unknown whether the queue keeps it.
-	kept, named bool
+	// kept: the queue itself is known to keep the key as given up.
+	kept bool
 }
 
 // key returns the key itself.
@@ -60,6 +59,9 @@ func fromKept(k operate.GivenUpKey[any]) knownKey {
 	known.kept = true
 	return known
 }
+
+// mayBeKept reports whether the queue itself may keep the key as given up.
+func (k *knownKey) mayBeKept() bool { return k.kept || k.inQueue.Failures.Count == 0 }
 
 // failure returns the failures of the key, or nil without any.
 func (k *knownKey) failure() *worker.FailedKey[any] {

@@ -47,17 +47,23 @@ func (h *Handler) queuePage(r *reading, query url.Values) *queuePage {
 		g := r.entry.queue.SnapshotGroup(name)
 		p.PausedGroups = append(p.PausedGroups, pausedGroup{name, g.Keys, g.PausedUntil})
 	}
-	w := &walk{reading: r, atHand: p.Errors == ""}
-	first, totals := p.errors(h, w)
-	lists := make(map[string][]keyJSON)
-	for _, s := range sections {
+	first := make(map[string][]knownKey)
+	for _, s := range sections { // Before errors, which may take all the time.
 		if p.Errors == "" || !isSet(s.State) {
 			atHand := &walk{reading: r, atHand: true}
 			first[s.State] = firstOf(atHand.keysIn(s.State), someKeys)
 		}
+	}
+	w := &walk{reading: r, atHand: p.Errors == ""}
+	matching, totals := p.errors(h, w)
+	lists := make(map[string][]keyJSON)
+	for _, s := range sections {
+		if p.Errors != "" && isSet(s.State) {
+			first[s.State] = matching[s.State]
+		}
 		rows := r.rows(first[s.State], s.State)
 		lists[s.State] = keysJSON(rows)
-		p.Sections[s.Kind] = p.section(s, rows, totals)
+		p.Sections[s.Kind] = p.section(s, rows, totals[s.State])
 	}
 	p.page = newPage(w.looked, object{
 		"time": r.At.UTC(), "queue": r.json(), "keys": lists, "errors": p.ErrorGroups, "facts": r.Facts,
@@ -65,8 +71,8 @@ func (h *Handler) queuePage(r *reading, query url.Values) *queuePage {
 	return p
 }
 
-// errors adds the errors of the keys that fail or were given up. If they must contain a text, it returns the
-// first of these keys, and how many there are, by state.
+// errors adds the errors of the keys that fail or were given up, and returns the first of these and their
+// numbers, by state. If their errors must contain a text, it goes over all keys.
 func (p *queuePage) errors(h *Handler, w *walk) (first map[string][]knownKey, totals map[string]int) {
 	groups := make(errorGroups)
 	first, totals = make(map[string][]knownKey), make(map[string]int)
@@ -90,14 +96,14 @@ func (p *queuePage) errors(h *Handler, w *walk) (first map[string][]knownKey, to
 	return first, totals
 }
 
-// section returns s with its first keys.
-func (p *queuePage) section(s section, rows []keyRow, totals map[string]int) section {
+// section returns s with its first keys, of those that have the errors that were asked for.
+func (p *queuePage) section(s section, rows []keyRow, matching int) section {
 	s = newSection(s, p.Queue, rows, p.Actions)
 	if s.State == stateFailing && len(p.Queue.Pools) == 0 && p.Queue.missing == nil {
 		s.Empty += " (What AddRateLimited alone has counted is shown as requeues.)"
 	}
 	if p.Errors != "" && s.Set != "" {
-		s.inFull(totals[s.State], p.Errors, p.Partial)
+		s.inFull(matching, p.Errors, p.Partial)
 	}
 	return s
 }

@@ -465,8 +465,12 @@ func TestOperator(t *testing.T) {
 		"Pause group initech?"); a.Group != "initech" {
 		t.Errorf("%+v", a)
 	}
+	b.wait(`document.getElementById("done").textContent.startsWith("Paused group initech.")`)
 	b.open(p.url)
-	b.wait(`document.querySelector(".queues").innerText.includes("2 groups paused")`)
+	if list := eval[string](b, `document.querySelector(".queues").innerText`); !strings.Contains(list,
+		"2 groups paused") {
+		t.Errorf("the list says %q", list)
+	}
 	b.open(p.url + "?queue=reports")
 	press(`[data-action=resume_group][data-group=initech]`, "")
 	b.wait(`document.querySelector("[data-group=initech]") === null`)
