@@ -2,10 +2,10 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // FailedKey is a key that fails or was given up.
@@ -51,13 +51,33 @@ func (c *Tracked[T]) newGivenUp() (f FailedKey[T]) {
 	return f
 }
 
+// givenUpKeys are the keys that were given up last: max at most, or fewer if many were removed.
+type givenUpKeys[T comparable] struct {
+	max   int
+	keys  map[T]*FailedKey[T]
+	order []*FailedKey[T] // as they were given up; also such as are not in keys any more
+}
+
+func (g *givenUpKeys[T]) add(f FailedKey[T]) {
+	g.keys[f.Key] = &f
+	g.order = append(g.order, &f)
+	for len(g.keys) > g.max || len(g.order)/2 > g.max {
+		if first := g.order[0]; g.keys[first.Key] == first {
+			delete(g.keys, first.Key)
+		}
+		g.order = g.order[1:]
+	}
+}
+
 // lastGivenUp returns up to limit keys that were given up, the last one first.
 func lastGivenUp[T, K comparable](t *Tracker[T], limit int, show func(T) K) []FailedKey[K] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := []FailedKey[K]{}
-	for f := range keytable.Take(limit, t.mu.givenUp.Newest()) {
-		all = append(all, as(f, show(f.Key)))
+	for _, f := range slices.Backward(t.mu.givenUp.order) {
+		if len(all) < limit && t.mu.givenUp.keys[f.Key] == f {
+			all = append(all, as(*f, show(f.Key)))
+		}
 	}
 	return all
 }

@@ -62,7 +62,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	now := t.loop.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.givenUp.Remove(r.Key)
+	delete(t.mu.givenUp.keys, r.Key)
 	var rec record
 	if isAtOnce {
 		rec.atOnce = c.atOnce + 1
@@ -71,7 +71,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	}
 	switch {
 	case r.Next == NextGiveUp:
-		t.mu.givenUp.Add(r.Key, gaveUp)
+		t.mu.givenUp.add(gaveUp)
 	case !r.Next.isAnswer():
 		rec.changeSince = c.changeSince
 		rec.failing = r.Next == NextRetry || c.handOut.Failures.Count > 0

@@ -161,7 +161,7 @@ func addKnownHere[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 		onHold := newOnHoldKey(h, s.Key)
 		s.OnHold = &onHold
 	}
-	if f := t.mu.givenUp.Find(key); f != nil && s.Failing == nil {
+	if f := t.mu.givenUp.keys[key]; f != nil && s.Failing == nil {
 		givenUp := as(*f, s.Key)
 		s.GivenUp = &givenUp
 	}

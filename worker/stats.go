@@ -168,7 +168,7 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s.BusiestShare = t.busiestShareLocked(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
 	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.table.Len()-t.mu.holds.slow
-	s.GivenUpKeys = t.mu.givenUp.Len()
+	s.GivenUpKeys = len(t.mu.givenUp.keys)
 	s.Busy = len(t.mu.running)
 	s.Ended = s.Busy == 0 && !t.mu.holds.any()
 	for _, c := range t.mu.running {

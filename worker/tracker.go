@@ -17,7 +17,6 @@ import (
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/stablehash"
-	"github.com/keyedqueue/workqueue/worker/internal/lastkeys"
 	"github.com/keyedqueue/workqueue/worker/internal/sketch"
 )
 
@@ -67,7 +66,7 @@ type Tracker[T comparable] struct {
 		running     []*Tracked[T]
 		mostRunning int // how many calls have run at once, at most
 		records     records[T]
-		givenUp     lastkeys.List[T, FailedKey[T]]
+		givenUp     givenUpKeys[T]
 		holds       holds[T]
 		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key is
 		// put on hold counts twice.) nextDone is closed when that of a hold does.
@@ -117,7 +116,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	}
 	t := &Tracker[T]{raw: queue, options: options}
 	t.options.setDefaults()
-	t.mu.givenUp.Max = t.options.KeepGivenUp
+	t.mu.givenUp = givenUpKeys[T]{max: t.options.KeepGivenUp, keys: make(map[T]*FailedKey[T])}
 	buckets := t.options.buckets()
 	t.argsErr = errors.Join(checkQueue(queue), options.check())
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
@@ -200,6 +199,17 @@ func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 	return nil
 }
 
+// runningSet returns the keys of all running calls.
+func (t *Tracker[T]) runningSet() map[T]struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	keys := make(map[T]struct{}, len(t.mu.running))
+	for _, c := range t.mu.running {
+		keys[c.result.Key] = struct{}{}
+	}
+	return keys
+}
+
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
 // there is a handler. An error that the handler then returns is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
@@ -224,5 +234,5 @@ func (t *Tracker[T]) Forget(key T) {
 		c.changeSince, c.atOnce = time.Time{}, 0
 	}
 	t.mu.records.delete(key)
-	t.mu.givenUp.Remove(key)
+	delete(t.mu.givenUp.keys, key)
 }
