@@ -44,8 +44,8 @@
 // # Errors
 //
 // A queue knows why a key has failed, and package worker which keys were given up. A pool is shown on the
-// page of its queue or, if that is not shown, on a page of its own. Of a queue without a pool the page shows
-// how often its limiter says that a key was requeued. client-go's limiters cannot list their keys.
+// page of its queue or, if that is not shown, on a page of its own. What a loop of your own retries by
+// AddRateLimited is not listed as failing: the other lists show its requeues.
 //
 // # Actions
 //
