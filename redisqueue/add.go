@@ -19,18 +19,27 @@ func (q *Queue[T]) Add(item T) { q.put(item, (*shard[T]).addLocked) }
 // later, it returns ctx.Err(), joined with the server's failure if there is one; the add stays on its way. It
 // returns ErrShutDown if Add would do nothing or the add was dropped.
 func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
-	return q.confirm(ctx, item, (*shard[T]).addLocked)
+	encoded, s := q.locate(item)
+	var result <-chan error
+	err := q.whileOpen(ctx, func() { result = s.confirmLocked(s.addLocked(encoded)) })
+	if err != nil {
+		return err
+	}
+	return q.wait(ctx, result)
 }
 
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive.
 // It does not block. If several replicas add a key, the earliest time counts. Delays are rounded up to
 // microseconds. The key waits on the server, and any replica may get it. After shutdown AddAfter does
 // nothing, as Add.
-func (q *Queue[T]) AddAfter(item T, duration time.Duration) { q.put(item, q.delayed(item, duration)) }
-
-// AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
-func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Duration) error {
-	return q.confirm(ctx, item, q.delayed(item, duration))
+func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
+	put := q.later(item, 0, duration)
+	q.put(item, func(s *shard[T], encoded string) opSeq {
+		if duration <= 0 {
+			q.mu.totals.stats.Retries++ // as with a delay
+		}
+		return put(s, encoded)
+	})
 }
 
 // maxPriority bounds priorities, so that places in the line stay exact.
@@ -129,17 +138,6 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) opSeq 
 		s.kickLocked()
 	}
 	return o.seq
-}
-
-// delayed returns the putter of AddAfter, which counts as a retry even without a delay.
-func (q *Queue[T]) delayed(item T, delay time.Duration) putter[T] {
-	put := q.later(item, 0, delay)
-	return func(s *shard[T], encoded string) opSeq {
-		if delay <= 0 {
-			q.mu.totals.stats.Retries++
-		}
-		return put(s, encoded)
-	}
 }
 
 // ceilMicros returns d in microseconds, rounded up, and zero if it is negative.

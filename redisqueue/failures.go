@@ -14,22 +14,15 @@ import (
 // AddRateLimited counts a failure of item and adds it after the delay that Backoff gives. While the delay of
 // the last failure has not passed, another failure, on whichever replica, is the same one: it is not counted,
 // and item comes at the end of that delay. It does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) AddRateLimited(item T) { q.put(item, q.addRateLimited(item)) }
-
-// AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
-func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
-	return q.confirm(ctx, item, q.addRateLimited(item))
-}
-
-func (q *Queue[T]) addRateLimited(item T) putter[T] {
+func (q *Queue[T]) AddRateLimited(item T) {
 	f := newFailure(workqueue.Failure{})
-	return func(s *shard[T], encoded string) opSeq {
+	q.put(item, func(s *shard[T], encoded string) opSeq {
 		o := s.newFailLocked(item, encoded, f, nil)
 		if q.leasedLocked(item) {
 			o.byHolder(noFence)
 		}
 		return s.putLocked(o)
-	}
+	})
 }
 
 // Fail says that the call for item, which a worker of this replica holds, has failed; see

@@ -78,16 +78,6 @@ func (q *Queue[T]) unsettled() (keys []T) {
 	return keys
 }
 
-// confirm is put that waits until the server has executed the operation.
-func (q *Queue[T]) confirm(ctx context.Context, item T, put putter[T]) error {
-	encoded, s := q.locate(item)
-	var result <-chan error
-	if err := q.whileOpen(ctx, func() { result = s.confirmLocked(put(s, encoded)) }); err != nil {
-		return err
-	}
-	return q.wait(ctx, result)
-}
-
 // confirmAll waits until the server has executed all operations of all shards.
 func (q *Queue[T]) confirmAll(ctx context.Context) error {
 	results := make([]<-chan error, len(q.shards))

@@ -1,6 +1,6 @@
 -- Executes the operations of the batch. An operation is a letter and what this table has behind it. A capital
--- letter has an argument of 16 characters before the key. The reply has an answer to those with a *: unless
--- the table says otherwise, 1 if the key was there, or 0. protocol.go has the same letters.
+-- letter has an argument of 16 characters before the key. Those with a * have an answer in the reply, which
+-- the table names: no number means 1 if the key was there, or 0. protocol.go has the same letters.
 
 do -- Nothing below needs these locals. Lua allows 200 at a time.
 local ADD = 'a' --               key
@@ -91,9 +91,56 @@ end
 local function answer(n, left, what)
 	results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' '
 end
+local function answerIf(is) answer(is and 1 or 0) end
 
--- survived has fields of TROUBLES that go at the end: a process that calls Done has survived the key.
+-- Fields of TROUBLES that go at the end: a process that calls Done has survived the key.
 local survived = {}
+
+-- takeFromHolder is RELEASE. The holder hears of it with its next batch; what it says until then is late.
+local function takeFromHolder(key, state)
+	if not isHeld(state) then return false end
+	local holder, field = holderOf(state), 'freed:' .. holderOf(state)
+	call('HSET', META, field, (call('HGET', META, field) or '') .. fenceOf(state))
+	wake(holder)
+	if isAnswered(state) then
+		release(holder, key, state, true)
+	else
+		takeBack(holder, key, state)
+	end
+	return true
+end
+
+-- discard is DISCARD. The worker that holds the key keeps it.
+local function discard(key, state)
+	local wasWaiting = call('ZREM', DELAYS, key) > 0
+	due[key], putBack[key] = nil, nil
+	setPriority(WAITING_PRIORITY, key, 0)
+	if isQueued(state) then
+		setState(key, false)
+		call('ZREM', LINE, key)
+	elseif isDirty(state) then
+		setMark(key, 'p', sub(state, 2, 28))
+		dirty = dirty - 1
+	end
+	forgetNextNotes(key)
+	call('HDEL', TROUBLES, AT_ONCE .. key)
+	callAll('HDEL', TROUBLES, survived) -- A Done before this has forgotten the losses.
+	survived = {}
+	local hadLosses = call('HDEL', TROUBLES, LOSSES .. key) > 0
+	local hadFailures = call('ZSCORE', FAILURES, key)
+	forgetFailures(key)
+	local wasGivenUp = forgetGivenUp(key)
+	return state or wasWaiting or hadLosses or hadFailures or wasGivenUp
+end
+
+-- pause is PAUSE. Of several pauses the latest end counts.
+local function pause(duration, by)
+	local ends = duration == '0' and 0 or math.min(FOREVER, math.max(meta.pausedUntil, now + duration))
+	if ends == meta.pausedUntil then return end
+	meta.pausedUntil = ends
+	call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. by)
+end
+
 loadStates(keys)
 -- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11
 -- % of a batch of one key.
@@ -105,6 +152,14 @@ for i, code in ipairs(codes) do
 		if code == FAIL then answer(0, 0, 'l') end
 	elseif code == ADD then
 		add(key)
+	elseif code == ADD_WHY then
+		add(key, sub(details[i], 1, 1) == 'q')
+		if #details[i] > 1 then addCauses(key, sub(details[i], 2)) end
+	elseif code == ADD_AFTER then
+		addAfter(key, arguments[i])
+	elseif code == ADD_PRIORITY then
+		local priority, delay = string.match(details[i], '^(%-?%d+) (%d+)$')
+		addAfter(key, delay, tonumber(priority))
 	elseif code == DONE then
 		if hasTroubles then
 			survived[#survived + 1], survived[#survived + 2] = LOSSES .. key, AT_ONCE .. key
@@ -119,24 +174,10 @@ for i, code in ipairs(codes) do
 		end
 	elseif code == HAND_BACK then
 		if isItsHolder then takeBack(session, key, state) end
-	elseif code == SET_AT_ONCE then
-		setTrouble(AT_ONCE, key, whole(arguments[i]))
 	elseif code == PUT_OFF then
 		if isItsHolder then putOff(session, key, state, 1000000) end
-	elseif code == RELEASE then -- The holder hears of it with its next batch. What it says until then is late.
-		raiseErrorsNow()
-		local isThere = isHeld(state)
-		if isThere then
-			local holder, fence = holderOf(state), fenceOf(state)
-			call('HSET', META, 'freed:' .. holder, (call('HGET', META, 'freed:' .. holder) or '') .. fence)
-			wake(holder)
-			if isAnswered(state) then
-				release(holder, key, state, true)
-			else
-				takeBack(holder, key, state)
-			end
-		end
-		answer(isThere and 1 or 0)
+	elseif code == SET_AT_ONCE then
+		setTrouble(AT_ONCE, key, whole(arguments[i]))
 	elseif code == CANNOT_DECODE then
 		if isItsHolder then
 			forgetNextNotes(key)
@@ -144,16 +185,6 @@ for i, code in ipairs(codes) do
 			forgetFailures(key)
 			giveUp(key, 0, 'a replica could not decode the key')
 		end
-	elseif code == ADDED_AGAIN then
-		answer(isItsHolder and isDirty(state) and isLoud(state) and 1 or 0)
-	elseif code == ADD_WHY then
-		add(key, sub(details[i], 1, 1) == 'q')
-		if #details[i] > 1 then addCauses(key, sub(details[i], 2)) end
-	elseif code == ADD_AFTER then
-		addAfter(key, arguments[i])
-	elseif code == ADD_PRIORITY then
-		local priority, delay = string.match(details[i], '^(%-?%d+) (%d+)$')
-		addAfter(key, delay, tonumber(priority))
 	elseif code == FAIL then
 		raiseErrorsNow()
 		answer(fail(key, details[i]))
@@ -161,27 +192,14 @@ for i, code in ipairs(codes) do
 		forget(key)
 	elseif code == NUM_REQUEUES then
 		answer(failuresOf(key))
-	elseif code == DISCARD then -- The worker that holds the key keeps it.
+	elseif code == ADDED_AGAIN then
+		answerIf(isItsHolder and isDirty(state) and isLoud(state))
+	elseif code == RELEASE then
 		raiseErrorsNow()
-		local wasWaiting = call('ZREM', DELAYS, key) > 0
-		due[key], putBack[key] = nil, nil
-		setPriority(WAITING_PRIORITY, key, 0)
-		if isQueued(state) then
-			setState(key, false)
-			call('ZREM', LINE, key)
-		elseif isDirty(state) then
-			setMark(key, 'p', sub(state, 2, 28))
-			dirty = dirty - 1
-		end
-		forgetNextNotes(key)
-		call('HDEL', TROUBLES, AT_ONCE .. key)
-		callAll('HDEL', TROUBLES, survived) -- A Done before this has forgotten the losses.
-		survived = {}
-		local hadLosses = call('HDEL', TROUBLES, LOSSES .. key) > 0
-		local hadFailures = call('ZSCORE', FAILURES, key)
-		forgetFailures(key)
-		local wasGivenUp = forgetGivenUp(key)
-		answer((state or wasWaiting or hadLosses or hadFailures or wasGivenUp) and 1 or 0)
+		answerIf(takeFromHolder(key, state))
+	elseif code == DISCARD then
+		raiseErrorsNow()
+		answerIf(discard(key, state))
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
 		raiseErrorsNow()
 		local found = forgetGivenUp(key)
@@ -189,14 +207,9 @@ for i, code in ipairs(codes) do
 			forgetFailures(key)
 			add(key)
 		end
-		answer(found and 1 or 0)
+		answerIf(found)
 	elseif code == PAUSE then
-		local duration, by = string.match(key, '^(%S+) (.*)$')
-		local ends = duration == '0' and 0 or math.min(FOREVER, math.max(meta.pausedUntil, now + duration))
-		if ends ~= meta.pausedUntil then
-			meta.pausedUntil = ends
-			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. by)
-		end
+		pause(string.match(key, '^(%S+) (.*)$'))
 	elseif code == IDENTIFY then
 		call('HSET', META, 'name:' .. session, key)
 	elseif code == ENDS then

@@ -73,10 +73,6 @@ type nameless struct {
 
 func (q nameless) AddRateLimited(key string) { q.AddAfter(key, q.limiter.When(key)) }
 
-func (q nameless) AddRateLimitedContext(ctx context.Context, key string) error {
-	return q.AddAfterContext(ctx, key, q.limiter.When(key))
-}
-
 func (q nameless) NumRequeues(key string) int { return q.limiter.NumRequeues(key) }
 
 func (q nameless) Forget(key string) {
