@@ -47,8 +47,7 @@ elseif isLimited then -- Not a call for each token, but for those of ten millise
 	local tokensAt = math.ceil(fullAt - (startBurst - tokens) * tokenTime)
 	callAt = math.min(callAt, math.max(now + 1, tokensAt))
 end
-local callIn = callAt < FOREVER and math.max(0, callAt - now) or -1
-if callIn >= 0 then
+if callAt < FOREVER then
 	local newKeeper = call('SISMEMBER', SLEEPERS, session) == 1 and session
 	local callsInTime = keeper and meta.keeperCalls <= callAt
 	if not newKeeper and not (callsInTime and call('SISMEMBER', SLEEPERS, keeper) == 1) then
@@ -85,9 +84,10 @@ if freed then
 	call('HDEL', META, 'freed:' .. session)
 end
 
--- parseReply in protocol.go reads the same in this order.
+-- parseReply in protocol.go reads the same in this order. Less than zero means that there is no such time.
+local callIn = callAt < FOREVER and math.max(0, callAt - now) or -1
 local pauseLeft = isPaused and meta.pausedUntil - now or 0
-if meta.pausedUntil == FOREVER then pauseLeft = -1 end -- no end
+if meta.pausedUntil == FOREVER then pauseLeft = -1 end
 local status = isFull and 'FULL' or 'OK'
 results[0] = format('%s %s %d %d %d %d ', status, nowDigits, queued, heldCount, dirty, waiting) ..
 	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, now < limited and 1 or 0) ..
