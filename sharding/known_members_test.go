@@ -49,3 +49,25 @@ func TestLeaseOfUnknownMember(t *testing.T) {
 		t.Errorf("FAILURE: it expires after %v", k.expires()-k.leaseFrom)
 	}
 }
+
+// Somebody's edit of a record is no renewal, and a record of other Slots is that of no member of this group.
+func TestRecordsThatDoNotCount(t *testing.T) {
+	m := holdingAll(1)
+	m.mu.members = make(map[string]*knownMember)
+	d := memberData{Format: formatVersion, ID: "b", Sequence: 1, Lease: int64(m.config.Lease), Slots: 1}
+	saw := func(version string) *knownMember {
+		m.sawMemberLocked("b", Record{Version: version, Data: encode(d)})
+		return m.memberLocked("b")
+	}
+	saw("1").leaseFrom = never
+	if saw("2").leaseFrom != never {
+		t.Error("FAILURE: an edit counts as a renewal")
+	}
+	d.Sequence++
+	if k := saw("3"); k.leaseFrom == never || !k.isAlive(m.now()) {
+		t.Error("FAILURE: a renewal does not count")
+	}
+	if d.Slots = 2; saw("4").isAlive(m.now()) {
+		t.Error("FAILURE: a member of other Slots has a share")
+	}
+}

@@ -46,16 +46,6 @@ func TestOperatorRemovesLabel(t *testing.T) {
 	})
 }
 
-// leaseOfNewKey adds a key to a new queue of the member, gets it, and returns its handler's context.
-func leaseOfNewKey(t *testing.T, m *Member) (q Queue[string], ctx interface{ Err() error }) {
-	q = newQueueOf(m, QueueConfig[string]{})
-	q.Add("key")
-	key, _ := q.Get()
-	leased, release := q.Lease(t.Context(), key)
-	t.Cleanup(release)
-	return q, leased
-}
-
 // The machine of a is suspended: its monotonic clock stands still. When it wakes up, a's handlers end within
 // a quarter of a second.
 func TestMemberOnSuspendedMachine(t *testing.T) {
@@ -64,7 +54,11 @@ func TestMemberOnSuspendedMachine(t *testing.T) {
 		store := &faulty{Store: Memory()}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 1, Clock: clock})
 		time.Sleep(11 * time.Second) // No other timer is due soon after the machine wakes up.
-		q, ctx := leaseOfNewKey(t, a)
+		q := newQueueOf(a, QueueConfig[string]{})
+		q.Add("key")
+		key, _ := q.Get()
+		ctx, release := q.Lease(t.Context(), key)
+		defer release()
 		store.cutOff(true) // Connections are dead when it wakes up.
 		clock.suspend(20 * time.Second)
 		time.Sleep(20*time.Second + 300*time.Millisecond)

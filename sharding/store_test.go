@@ -113,12 +113,3 @@ func TestMemoryForgets(t *testing.T) {
 		}
 	}
 }
-
-// A list that the server forbids is an answer, so it does not count as an outage.
-func TestForbiddenListIsAnswer(t *testing.T) {
-	client := newSimServer()
-	client.forbids = func(string) bool { return true }
-	if _, _, err := Leases(client, "").List(t.Context(), "g"); !errors.Is(err, ErrRefused) || !isDenied(err) {
-		t.Error("FAILURE:", err)
-	}
-}
