@@ -89,8 +89,8 @@ const maxPerLock = 512
 // See [Extended].
 func (q *Typed[T]) DropQueued() []T { return q.dropQueued(false) }
 
-// dropQueued drops the queued keys and returns them: with ifIdle as long as no worker holds a key, and
-// otherwise also those that Done would queue.
+// dropQueued drops the queued keys and returns them. With ifIdle it stops when a worker holds a key.
+// Otherwise no Done queues a key any more.
 func (q *Typed[T]) dropQueued(ifIdle bool) (keys []T) {
 	for more := true; more; {
 		keys, more = q.dropSome(keys, ifIdle)
