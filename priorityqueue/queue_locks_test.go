@@ -2,13 +2,11 @@ package priorityqueue
 
 import (
 	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/testkit"
-	"github.com/keyedqueue/workqueue/operate"
 )
 
 // Where many keys come due at once, no call waits until all have been made ready. The loop makes all of them
@@ -198,29 +196,6 @@ func TestBetweenTheLocksOfAShutDown(t *testing.T) {
 			t.Errorf("Stats() = %+v", st)
 		}
 	})
-}
-
-// PausedGroups and ShutDown of many paused groups give the lock back: another call waits for a few hundred of
-// them.
-func TestManyPausedGroupsTakeManyLocks(t *testing.T) {
-	const n = 10 * maxPerLock
-	locks := 0
-	clock := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { locks++ }}
-	q := New(Config[string]{Aging: time.Hour, Clock: clock, Group: func(key string) string { return key }})
-	for i := range n {
-		q.PauseGroup(strconv.Itoa(i), operate.UntilResumed)
-	}
-	locks = 0
-	if got := len(q.PausedGroups()); got != n || locks < 10 {
-		t.Errorf("%d groups are paused, and PausedGroups takes %d locks", got, locks)
-	}
-	if down := q.tryShutDown(func() {}); down || len(q.PausedGroups()) != n-maxPerLock {
-		t.Errorf("%d pauses end under one lock", n-len(q.PausedGroups()))
-	}
-	q.ShutDown()
-	if len(q.PausedGroups()) != 0 || !q.ShuttingDown() {
-		t.Error("groups are paused after a shutdown")
-	}
 }
 
 // An event that is added while a shutdown ends the intervals comes before the end, as those before it.

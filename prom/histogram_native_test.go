@@ -72,21 +72,12 @@ func TestNativeHistograms(t *testing.T) {
 					}
 					got.SampleSum = &sum
 					if !proto.Equal(got, want.Histogram) {
-						t.Errorf("%s: %s", name, firstDifference(got.String(), want.Histogram.String()))
+						t.Errorf("%s:\n%v\nwant\n%v", name, got, want.Histogram)
 					}
 				}
 			})
 		}
 	}
-}
-
-func firstDifference(got, want string) string {
-	n := 0
-	for n < len(got) && n < len(want) && got[n] == want[n] {
-		n++
-	}
-	from := max(0, n-200)
-	return fmt.Sprintf("\n…%.400s…, want\n…%.400s…", got[from:], want[from:])
 }
 
 // A histogram without any time must be seen to be a native one.

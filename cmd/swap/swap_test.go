@@ -74,20 +74,6 @@ func tryProgram(t *testing.T, version string) {
 	}
 }
 
-// The commands that swap prints work in the module's root. From below it says where that is.
-func TestSubdirectory(t *testing.T) {
-	root := write(t, small)
-	r := &result{program: &program{root: root}, clientGo: &module{Path: clientGoPath}}
-	t.Chdir(root)
-	if text := r.String(); strings.Contains(text, " in "+root) {
-		t.Errorf("in the root, swap printed:\n%s", text)
-	}
-	t.Chdir(t.TempDir())
-	if text := r.String(); !strings.Contains(text, "Run the program on it, and its tests in "+root+":\n") {
-		t.Errorf("elsewhere, swap printed:\n%s", text)
-	}
-}
-
 // long skips a test that compiles Kubernetes' clients, some of them many times.
 func long(t *testing.T) {
 	t.Helper()
