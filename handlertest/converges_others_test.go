@@ -175,6 +175,10 @@ func sendAnother(events chan<- string) { events <- "two" }
 
 // Runs is how many runs there are.
 func TestRuns(t *testing.T) {
+	least := 1000
+	if testing.Short() {
+		least /= 5
+	}
 	for runs, most := range map[int]int{7: 20, 0: 2000} {
 		n := 0
 		handlertest.Converges(t, func(s scenario) {
@@ -182,7 +186,7 @@ func TestRuns(t *testing.T) {
 			s.Runs = runs
 			with(setsStatus)(s)
 		})
-		if n < runs+2 || n > most || runs == 0 && n < 1000 {
+		if n < runs+2 || n > most || runs == 0 && n < least {
 			t.Errorf("with Runs = %d there were %d", runs, n)
 		}
 	}
