@@ -46,7 +46,7 @@ func (a *action) pauseText(r *reading, group string, lasts time.Duration) string
 		return text
 	case r.Missing() != "":
 		return "The queue's server did not answer in time. It is " + a.Name + "d as soon as it does."
-	case a.Name == "pause" && r.pausesPools():
+	case a.Name == "pause" && r.entry.queue.Pause == nil:
 		return "Paused the queue's workers in this process" + length + "."
 	}
 	return a.done + length + "."

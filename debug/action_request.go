@@ -3,7 +3,6 @@ package debug
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -75,16 +74,12 @@ func refuse(status int, format string, args ...any) error {
 	return &actionError{status, fmt.Sprintf(format, args...)}
 }
 
-// statusOf returns the status of the answer that reports err.
+// statusOf returns the status of the answer that reports err, which is an actionError or nil.
 func statusOf(err error) int {
-	var refused *actionError
-	switch {
-	case err == nil:
+	if err == nil {
 		return http.StatusOK
-	case errors.As(err, &refused):
-		return refused.status
 	}
-	return http.StatusInternalServerError
+	return err.(*actionError).status
 }
 
 const (

@@ -86,13 +86,13 @@ var actions = []*action{
 	},
 	{
 		Name: "pause", done: "Paused the queue",
-		isPossible: func(r *reading) bool { return r.entry.queue.Pause != nil || r.pausesPools() },
+		isPossible: (*reading).canPause,
 		ifShutDown: "The queue is shut down: it cannot be paused.",
 		toQueue:    func(r *reading, _ string, lasts time.Duration) { r.pause(lasts) },
 	},
 	{
 		Name: "resume", done: "Resumed the queue",
-		isPossible: func(r *reading) bool { return r.entry.queue.Resume != nil || r.pausesPools() },
+		isPossible: (*reading).canPause,
 		toQueue:    func(r *reading, _ string, _ time.Duration) { r.resume() },
 	},
 	{
@@ -192,7 +192,7 @@ func (r *reading) pausablePools() []poolReading {
 	return slices.DeleteFunc(slices.Clone(r.Pools), func(p poolReading) bool { return p.pool.Pause == nil })
 }
 
-func (r *reading) pausesPools() bool { return len(r.pausablePools()) > 0 }
+func (r *reading) canPause() bool { return r.entry.queue.Pause != nil || len(r.pausablePools()) > 0 }
 
 func (r *reading) pause(lasts time.Duration) {
 	if r.entry.queue.Pause != nil {

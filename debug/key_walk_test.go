@@ -3,6 +3,7 @@ package debug_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,6 +69,30 @@ func TestManyFailingKeys(t *testing.T) {
 	if b := h.act(t, 200, "q", "forget", "of", "failing"); b.Keys != 2000 || q.NumRequeues(1999) != 0 {
 		t.Errorf("%+v", b)
 	}
+}
+
+// The page of a queue does not go over all keys, even if those in its snapshot are in another list.
+func TestQueuePageIsCheap(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	var onHold []worker.OnHoldKey[any]
+	inspect(h, "q", workqueue.Inspector{
+		Stats: func() workqueue.Stats { return workqueue.Stats{Processing: 60} },
+		Snapshot: func(limit int) (s workqueue.Snapshot[any]) {
+			for key := range limit {
+				s.Processing = append(s.Processing, workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyProcessing})
+			}
+			return s
+		},
+		SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
+			t.Error("it goes over all keys")
+			return func(func(workqueue.KeySnapshot[any]) bool) {}
+		},
+	})
+	for key := range 60 {
+		onHold = append(onHold, worker.OnHoldKey[any]{Key: key})
+	}
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", OnHold: 60}, OnHold: onHold})
+	get(h, "?queue=q")
 }
 
 // Numbers say what they count, and the rates on a queue's page are those of the list.

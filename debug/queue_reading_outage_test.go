@@ -104,6 +104,29 @@ func TestOutageOfAServer(t *testing.T) {
 	}
 }
 
+// A page of a queue whose server answers slowly, but in time, takes five seconds as well.
+func TestSlowServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := (&onServer{}).inspector()
+		q.SnapshotKey = func(key any) (workqueue.KeySnapshot[any], bool) {
+			time.Sleep(900 * time.Millisecond)
+			return workqueue.KeySnapshot[any]{Key: key}, false
+		}
+		inspect(h, "q", q)
+		pool := worker.Snapshot[any]{Stats: worker.Stats{Name: "q", GivenUpKeys: 30}}
+		for i := range 30 {
+			pool.GivenUp = append(pool.GivenUp, worker.FailedKey[any]{Key: i})
+		}
+		showPool(h, pool)
+		began := time.Now()
+		wantBody(t, get(h, "?queue=q"), "There was no time to look at all keys.", "25 of 30")
+		if d := time.Since(began); d > 6*time.Second {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
+
 // When the server falls silent in the middle of an action, nothing is known of the keys that it did not
 // answer for: they are not gone.
 func TestOutageInTheMiddleOfAnAction(t *testing.T) {

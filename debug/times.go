@@ -22,11 +22,6 @@ type timesRow struct {
 // timesNames are what a page calls the times.
 var timesNames = [5]string{"In the line", "In work", "On hold", "Until a retry", "A change"}
 
-// HasChanges reports that the last row is about changes.
-func (t timesTable) HasChanges() bool {
-	return len(t.Rows) > 0 && t.Rows[len(t.Rows)-1].Name == timesNames[len(timesNames)-1]
-}
-
 // recent returns the times of the last minutes that are known.
 func (h *history) recent(now times) timesTable {
 	h.mu.Lock()
