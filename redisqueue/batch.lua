@@ -51,7 +51,8 @@ do
 	local last = call('HGET', BATCHES, session) or ''
 	local lastSeq, ends, status = string.match(last, '^(%d+) (%-?%d+) (.*)')
 	if lastSeq == seq then
-		return call('HGET', BATCHES, 'reply:' .. session) or status
+		local reply = call('HGET', BATCHES, 'reply:' .. session)
+		return reply or find(status, '^GONE') and status or 'LOST'
 	end
 	if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 	lastLeaseEnds = ends

@@ -274,6 +274,26 @@ func TestFlushAfterLastBatchIsGone(t *testing.T) {
 	must(t, q.Flush(t.Context()))
 }
 
+// A Flush that waits for a Done alone ends when the session of that Done is lost: nothing is left to send.
+func TestFlushOfLostDone(t *testing.T) {
+	q := withoutServer(t)
+	shard := q.shards[0]
+	shard.senderRuns = true // Nothing is sent.
+	shard.session.id = "aaaaaaaaaaa"
+	q.mu.Lock()
+	done := shard.putLocked(aboutHeld(codeDone, handedOut{encoded: "x", fence: "1234567890123456"}))
+	result := shard.confirmLocked(done)
+	ops, _ := shard.buffer.take(0, false)
+	q.mu.Unlock()
+	shard.apply(&batch{ops: ops}, &reply{status: "LOST"})
+	select {
+	case err := <-result:
+		must(t, err)
+	default:
+		t.Error("Flush still waits")
+	}
+}
+
 // A full server has just answered a batch without adds. The next add is tried, and tried again.
 func TestAddAfterFullServerHasAnswered(t *testing.T) {
 	s := startServer(t)
