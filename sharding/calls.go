@@ -12,9 +12,9 @@ func (m *Member) tableName() string           { return m.config.Group + "-table"
 // now is the time since the member's start by its own clock.
 func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 
-// margin makes up for clocks of different speed: keys are with one member at a time as long as the slowest
-// clock advances by more than five sixths of a lease while the fastest advances by a lease. chrony, while it
-// corrects a clock, makes it 8.3 % wrong at most.
+// margin makes up for clocks of different speed. Keys have one holder as long as the slowest clock shows more
+// than 5/6 of a lease while the fastest shows a whole one. chrony, while it corrects a clock, makes it 8.3 %
+// wrong at most.
 func (m *Member) margin() time.Duration { return m.config.Lease / 6 }
 
 // retryDelay is the pause after a failed call, and callTimeout how long a call may take.

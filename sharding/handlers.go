@@ -125,8 +125,8 @@ func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.C
 	return q.lease(ctx, key, false)
 }
 
-// LeaseOnHold is that of [leasing.Leaser]: its context also ends when the slot is to move. So keys on hold do
-// not delay a handover.
+// LeaseOnHold returns a context that also ends when the slot is to move. So keys on hold do not delay a
+// handover.
 func (q *queue[T]) LeaseOnHold(ctx context.Context, key T) (context.Context, context.CancelFunc) {
 	return q.lease(ctx, key, true)
 }

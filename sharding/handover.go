@@ -1,7 +1,5 @@
 package sharding
 
-import "log/slog"
-
 // handover is an attempt to give a slot away by a write that replaces the table of that id and epoch. The
 // slot stays absent while it may still succeed.
 type handover struct {
@@ -16,7 +14,6 @@ func (h handover) mayStillSucceed(t *table) bool { return h.table == t.id && h.e
 // handOver makes next give away the member's slots that are to move and whose handlers have returned. If a
 // slot is to stay after all while an attempt may still succeed, next names its holder anew: that ends it.
 func (p *planner) handOver(next *table) {
-	n := 0
 	for i, slot := range next.slots {
 		switch {
 		case slot.holder != p.selfID:
@@ -25,11 +22,7 @@ func (p *planner) handOver(next *table) {
 		case !p.takers[slot.next]:
 		case p.m.releaseLocked(i, p.t):
 			next.give(i, slot.next)
-			n++
 		}
-	}
-	if n > 0 {
-		p.m.logLocked(slog.LevelInfo, "Handing over slots", "member", p.selfID, "slots", n)
 	}
 }
 

@@ -23,8 +23,8 @@ type health struct {
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
 // is not. It also returns an error if for a lease it could not write the table (then its slots cannot move),
 // or mark the record of an overdue member. It recovers from all these by itself. Without a queue for a lease,
-// it returns [ErrNoQueue]. A member that has ended returns ErrLeft, or [ErrRestored], from which it does not
-// recover.
+// it returns [ErrNoQueue]. A member that has ended, or holds nothing any more because it leaves,
+// returns ErrLeft, or [ErrRestored], from which it does not recover.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,7 +32,7 @@ func (m *Member) Err() error {
 	switch {
 	case m.mu.restored:
 		return ErrRestored
-	case m.ctx.Err() != nil:
+	case m.ctx.Err() != nil, m.mu.phase >= retiring:
 		return ErrLeft
 	case m.mu.view.unusable != nil:
 		return m.mu.view.unusable

@@ -58,6 +58,9 @@ func TestErrNamesIncompatibleTableFirst(t *testing.T) {
 		if err := m.Err(); !errors.Is(err, ErrIncompatible) {
 			t.Error("FAILURE:", err)
 		}
+		if m.mu.phase = retiring; m.Err() != ErrLeft { // Its record is not renewed any more.
+			t.Error("FAILURE:", m.Err())
+		}
 	})
 }
 

@@ -34,7 +34,8 @@ func Leases(client coordination.LeasesGetter, namespace string) Store {
 
 type leases struct{ client coordination.LeaseInterface }
 
-// longestWatch is when the server ends a watch. client-go notices a dead connection before.
+// longestWatch is when the server ends a watch; the client does so a little later. client-go's HTTP/2 pings
+// notice a dead connection within a minute, but a proxy may hide it.
 const longestWatch = 5 * time.Minute
 
 // inGroup selects the Leases of a group, from that version on.
@@ -61,6 +62,8 @@ func (s *leases) List(ctx context.Context, group string) ([]Record, string, erro
 }
 
 func (s *leases) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	ctx, cancel := context.WithTimeout(ctx, longestWatch+30*time.Second)
+	defer cancel()
 	w, err := s.client.Watch(ctx, inGroup(group, version))
 	if err != nil {
 		return err

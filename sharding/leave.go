@@ -26,9 +26,9 @@ const (
 // others can take at once what it held. (Without slots it returns nil even if the record stays.) If ctx
 // is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and
 // the others take over what is left after a lease. Leave gives up in the same way a lease after the last
-// handler has returned, if the server refuses what the member has to write. The queues keep their keys.
-// Further calls wait with the first and return the same: the first context that is done ends all of them. Of
-// a member that has ended with [ErrRestored], Leave returns that.
+// handler has returned, if the server refuses what the member has to write. The queues keep their keys,
+// except those kept aside, which are dropped. Further calls wait with the first and return the same: the
+// first context that is done ends all of them. After [ErrRestored], Leave returns that.
 //
 // Leave returns after the calls of the store and of the logger that are under way, even if ctx is done.
 //

@@ -39,9 +39,6 @@ func TestJoinAndLeave(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		wantHeld(t, 128, 0, 128)(a, b, c)
-		if err := b.Err(); !errors.Is(err, ErrLeft) {
-			t.Error(err)
-		}
 		a.end() // It is killed.
 		time.Sleep(16 * time.Second)
 		if st := c.Stats(); st.Held != 256 || st.Members != 1 {

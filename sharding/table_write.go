@@ -3,6 +3,7 @@ package sharding
 import (
 	"cmp"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 )
@@ -66,14 +67,22 @@ func (m *Member) noteWriteLocked(t *table, err error) {
 		h.notWritten, h.writeErr = cmp.Or(h.notWritten, m.now()), err
 	}
 	refused := errors.Is(err, ErrRefused) || isDenied(err)
+	given := 0
 	for i := range m.slots {
 		s := &m.slots[i]
 		switch {
-		case err == nil, !s.handover.isOf(t, i):
+		case !s.handover.isOf(t, i):
+		case err == nil:
+			if t.slots[i].holder != m.mu.self.id {
+				given++
+			}
 		case !refused || s.handover.unsure:
 			s.handover.unsure = true
 		default:
 			s.handover, s.keepUntil = handover{}, m.now()+m.config.Lease
 		}
+	}
+	if given > 0 {
+		m.logLocked(slog.LevelInfo, "Handed over slots", "member", m.mu.self.id, "slots", given)
 	}
 }
