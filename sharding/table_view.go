@@ -76,9 +76,9 @@ func (m *Member) tableChanged(e Event) {
 	})
 }
 
-// sawTable notes the table that a read or a write has returned, which began at that moment. known is the table
-// that the member knew when the call began. If it knows another one now, this answer may be older than that
-// one.
+// sawTable notes the table that a read or a write has returned, which began at that moment. known is the
+// table that the member knew when the call began. If it knows another one now, this answer may be older than
+// that one.
 func (m *Member) sawTable(r Record, began moment, known *table) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.update(func() {
