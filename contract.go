@@ -18,8 +18,8 @@ import (
 var ErrShutDown = errors.New("workqueue: queue is shut down")
 
 // Extended is what every queue of this project has beyond client-go's methods. Package foreign makes one of
-// any other queue. A queue of yours embeds an Extended and overrides what it changes: with Get also
-// GetContext and Next.
+// any other queue. A queue of yours embeds an Extended and overrides what it changes. If it overrides Get, it
+// must also override GetContext and Next.
 type Extended[T comparable] interface {
 	TypedInterface[T]
 	// mustEmbed keeps types that embed nothing of this package from implementing the interface.
@@ -44,7 +44,7 @@ type Extended[T comparable] interface {
 	// on a server knows the causes of held keys alone.
 	Causes(key T) Causes
 	// AddedAgain returns a channel that is closed when key is added, except quietly, or comes due, while a
-	// worker holds it. It is nil if none does.
+	// worker holds it. It is nil if no worker holds it.
 	AddedAgain(key T) <-chan struct{}
 	// AddedAt returns when a held key was first added or came due before its hand-out. It needs metrics.
 	AddedAt(key T) time.Time
@@ -55,7 +55,7 @@ type Extended[T comparable] interface {
 
 	// Stats returns the queue's numbers in constant time, without a server.
 	Stats() Stats
-	// Snapshot returns Stats and up to limit keys of each state, at most 512, oldest first.
+	// Snapshot returns Stats and up to limit keys of each list, at most 512, in the order that Snapshot says.
 	Snapshot(limit int) Snapshot[T]
 	// SnapshotKey returns what the queue knows of key, and whether it has key.
 	SnapshotKey(key T) (k KeySnapshot[T], found bool)
@@ -76,7 +76,7 @@ type ExtendedRateLimiting[T comparable] interface {
 	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
 	// and the server gets the failure later. Queues in memory ignore ctx.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
-	// Failures returns the failures of key that are counted, in the queue or not.
+	// Failures returns key's counted failures, even if key is not in the queue.
 	Failures(key T) Failures
 	// FailingKeys returns up to limit keys with counted failures, in the queue or not, the most failures first.
 	FailingKeys(limit int) []KeySnapshot[T]
@@ -85,10 +85,10 @@ type ExtendedRateLimiting[T comparable] interface {
 // HandOut is a key that a worker has got.
 type HandOut[T comparable] struct {
 	Key T
-	// Failures are those of earlier calls. With Left an event brought the key early: the call is attempt Count.
+	// Failures are of earlier calls. With Left > 0 an event brought the key early: this is still attempt Count.
 	Failures Failures
 	Priority int
-	// AddedAt is when an add or the end of a delay queued the key. It needs metrics.
+	// AddedAt is what Extended.AddedAt returns.
 	AddedAt time.Time
 	// HasCauses reports that Causes returns something.
 	HasCauses bool

@@ -46,13 +46,15 @@ func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 // config.Queue is, or is nil.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
-	q := newDelayingQueue(config, provider)
+	q, stats := newDelayingQueue(config, provider)
+	watch(config.Name, provider, stats)
 	registerInspector(q, config.Name, provider, config.Queue)
 	return q
 }
 
-// newDelayingQueue builds a delaying queue. Like newQueue it does not look for the global provider.
-func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider MetricsProvider) TypedDelayingInterface[T] {
+// newDelayingQueue builds a delaying queue, and returns the numbers that a provider may watch. Like newQueue it
+// does not look for the global provider.
+func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider MetricsProvider) (q TypedDelayingInterface[T], stats func() Stats) {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
@@ -71,16 +73,13 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	}
 	below, ok := config.Queue.(Extended[T])
 	if !ok {
-		watch(config.Name, provider, d.ownStats)
-		return d
+		return d, d.ownStats
 	}
-	q := &delayingType[T]{below, d}
+	all := &delayingType[T]{below, d}
 	if ownsQueue {
-		watch(config.Name, provider, q.Stats)
-	} else {
-		watch(config.Name, provider, q.ownStats)
+		return all, all.Stats
 	}
-	return q
+	return all, d.ownStats // What is below shows its own.
 }
 
 // delayingType puts AddAfter on top of an Extended.
@@ -89,8 +88,8 @@ type delayingType[T comparable] struct {
 	*delays[T]
 }
 
-// delays puts AddAfter on top of any queue. The keys that wait for their time are in a heap. While there is
-// one, the goroutine of loop adds them to the queue below when they are due.
+// delays puts AddAfter on top of any queue. The keys that wait for their time are in a heap. While a key
+// waits, the goroutine of loop adds them to the queue below when they are due.
 type delays[T comparable] struct {
 	TypedInterface[T] // the queue below
 
@@ -169,9 +168,10 @@ func (d *delays[T]) putWaiting(item T, h keytable.Hash, now, delay time.Duration
 func (d *delays[T]) takeBackRetry(item T) {
 	h := keytable.HashOf(item)
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.mu.waiting.takeBackRetry(h, item)
-	if d.loop.TendLocked(d.mu.waiting.next()) {
+	wake := d.loop.TendLocked(d.mu.waiting.next())
+	d.mu.Unlock()
+	if wake {
 		d.loop.Wake()
 	}
 }

@@ -137,7 +137,7 @@ func registerInspector[T comparable](q TypedInterface[T], name string, provider 
 // typed returns key as a T. It panics if key is of another type.
 func typed[T comparable](key any) (k T) {
 	if key == nil && any(k) == nil {
-		return k // T is an interface type. Of a nil there is nothing that an assertion could find.
+		return k // T is an interface type, and a nil has no type to assert.
 	}
 	return key.(T)
 }

@@ -132,7 +132,7 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 		if left := expires - r.forgetAfter - r.keys.Now; left > 0 {
 			return left
 		}
-		if expires <= r.keys.Now { // One call does not drop all of many.
+		if expires <= r.keys.Now { // It has expired: TickLocked drops only some at a time.
 			e.Value = 0
 		}
 	}

@@ -83,13 +83,10 @@ func providerFor(name string, configured MetricsProvider) MetricsProvider {
 	if name == "" {
 		return nil
 	}
-	if configured != nil {
-		return configured
-	}
-	if global := observe.Global.Load(); global != nil {
+	if global := observe.Global.Load(); configured == nil && global != nil {
 		return (*global).(MetricsProvider)
 	}
-	return nil
+	return configured
 }
 
 // newObserver returns what keeps a queue's times and pushes its metrics, or nil without a provider.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TypedInterface is a queue of keys. All methods are safe for concurrent use. A key that cannot be hashed, or
-// is not equal to itself (NaN), makes them panic, and leaves the queue unharmed.
+// TypedInterface is a queue of keys. All methods are safe for concurrent use. In this project's queues a key
+// that cannot be hashed, or is not equal to itself (NaN), makes them panic, and leaves the queue unharmed.
 type TypedInterface[T comparable] interface {
 	// Add queues item, at its Done if a worker holds it. It does nothing for a queued item, and after shutdown.
 	Add(item T)
@@ -86,8 +86,8 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 }
 
 // Typed is the queue that the package comment describes. Add, Get and Done take constant time, and do not
-// allocate once the queue has had as many keys before. A queue without keys has no goroutine and little
-// memory. Unless it has metrics, it is collected without shutdown.
+// allocate while the number of keys stays about the same. A queue without keys has little memory. Without
+// metrics it has no goroutine, and is collected without shutdown.
 type Typed[T comparable] struct {
 	Unimplemented[T]
 
@@ -128,7 +128,7 @@ type Typed[T comparable] struct {
 	}
 }
 
-// sets are those of dirty and processing that a key is in, and three marks beside them.
+// sets says in which of dirty and processing a key is. Three marks stand beside them.
 //
 //	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
 //	                  ▲                 │ Add

@@ -51,7 +51,7 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 	below, provider := config.DelayingQueue, providerFor(config.Name, config.MetricsProvider)
 	if config.DelayingQueue == nil {
 		delaying := TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}
-		config.DelayingQueue = newDelayingQueue(delaying, provider)
+		config.DelayingQueue, _ = newDelayingQueue(delaying, provider)
 	}
 	extended, ok := config.DelayingQueue.(Extended[T])
 	if !ok {
@@ -62,6 +62,9 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		_, found := extended.SnapshotKey(key)
 		return found
 	})
+	if below == nil {
+		watch(config.Name, provider, q.Stats)
+	}
 	registerInspector[T](q, config.Name, provider, below)
 	return q
 }
@@ -126,7 +129,7 @@ func (q *rateLimitingType[T]) Forget(item T) {
 	q.rateLimiter.Forget(item)
 }
 
-// NumRequeues returns how many failures Fail has counted, or the limiter if that is more.
+// NumRequeues returns how many failures Fail has counted, or the limiter's count if that is larger.
 func (q *rateLimitingType[T]) NumRequeues(item T) int {
 	return max(q.failures.Of(item).Count, q.rateLimiter.NumRequeues(item))
 }

@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/gate"
@@ -89,27 +90,25 @@ const maxPerLock = 512
 // See [Extended].
 func (q *Typed[T]) DropQueued() []T { return q.dropQueued(false) }
 
-// dropQueued drops the queued keys and returns them. With ifIdle it stops when a worker holds a key.
-// Otherwise no Done queues a key any more.
-func (q *Typed[T]) dropQueued(ifIdle bool) (keys []T) {
+// dropQueued drops the queued keys and returns them. With whileIdle it drops only while no worker holds a
+// key. Without, Done queues nothing any more either.
+func (q *Typed[T]) dropQueued(whileIdle bool) (keys []T) {
 	for more := true; more; {
-		keys, more = q.dropSome(keys, ifIdle)
+		keys = slices.Grow(keys, maxPerLock) // Not under the lock: it may copy millions.
+		keys, more = q.dropSome(keys, whileIdle)
 	}
 	return keys
 }
 
 // dropSome drops a few hundred keys and appends them to keys. It returns false if there are no more to drop.
-func (q *Typed[T]) dropSome(keys []T, ifIdle bool) (all []T, more bool) {
+func (q *Typed[T]) dropSome(keys []T, whileIdle bool) (all []T, more bool) {
 	q.mu.Lock()
 	defer q.unlock()
-	if !q.shuttingDown.Load() {
-		return nil, false
+	if !q.shuttingDown.Load() || whileIdle && q.mu.processing > 0 {
+		return keys, false
 	}
-	q.mu.dropping = q.mu.dropping || !ifIdle
+	q.mu.dropping = q.mu.dropping || !whileIdle
 	for range maxPerLock {
-		if ifIdle && q.mu.processing > 0 {
-			return keys, false
-		}
 		s, k := q.popLocked()
 		if k == nil {
 			return keys, false

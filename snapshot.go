@@ -10,15 +10,15 @@ import (
 
 // Snapshot is what is in a queue at one moment.
 type Snapshot[T comparable] struct {
-	Stats Stats
+	Stats Stats `json:"stats"`
 	// Processing leaves out keys on hold, and has the longest held first.
-	Processing []KeySnapshot[T]
+	Processing []KeySnapshot[T] `json:"processing"`
 	// Queued has the next key first, or the oldest with a custom Queue.
-	Queued []KeySnapshot[T]
+	Queued []KeySnapshot[T] `json:"queued"`
 	// Waiting has the next due first.
-	Waiting []KeySnapshot[T]
-	// Failing has what FailingKeys returns.
-	Failing []KeySnapshot[T]
+	Waiting []KeySnapshot[T] `json:"waiting"`
+	// Failing has the first of FailingKeys. It is empty without Fail.
+	Failing []KeySnapshot[T] `json:"failing"`
 }
 
 // KeyState is where a key is in its life.
@@ -38,7 +38,7 @@ type KeySnapshot[T comparable] struct {
 	// Since is when a queued key was added, a waiting one began to wait, or a held one was handed out. Without
 	// metrics only waiting keys have it.
 	Since time.Time `json:"since,omitzero"`
-	// Due is when a waiting key comes due.
+	// Due is when the key comes due. A queued or held key may have one besides.
 	Due time.Time `json:"due,omitzero"`
 	// Again reports that Done queues a held key again. OnHold is known in memory alone.
 	Again  bool `json:"again,omitempty"`

@@ -7,54 +7,60 @@ import (
 
 // Stats are a queue's numbers at one moment.
 type Stats struct {
-	Name string
+	Name string `json:"name"`
 
-	Queued int
+	Queued int `json:"queued"`
 	// Blocked is how many queued keys their group, or a limit for all, keeps from being handed out.
-	Blocked int
-	Paused  bool
+	Blocked int  `json:"blocked,omitempty"`
+	Paused  bool `json:"paused,omitempty"`
 	// PausedUntil is when a pause ends, zero if it has no end.
-	PausedUntil time.Time
+	PausedUntil time.Time `json:"paused_until,omitzero"`
 	// Processing keys are held by workers.
-	Processing int
+	Processing int `json:"processing"`
 	// OnHold is how many of those are on hold. Again is how many others were added meanwhile.
-	OnHold, Again int
+	OnHold int `json:"on_hold"`
+	Again  int `json:"again"`
 	// Waiting keys wait for their time, and may also be queued or held.
-	Waiting int
+	Waiting int `json:"waiting"`
 	// Failing keys have failures that Fail has counted.
-	Failing int
+	Failing int `json:"failing"`
 
 	// Adds counts adds, except of keys that needed processing already.
-	Adds uint64
+	Adds uint64 `json:"adds"`
 	// Retries counts AddAfter, AddRateLimited, and Fail unless it gives up, before shutdown.
-	Retries uint64
+	Retries uint64 `json:"retries"`
 	// Dropped counts keys that a shutdown, a drain or DropQueued has dropped; in a shared queue, adds that were
 	// not sent.
-	Dropped uint64
+	Dropped uint64 `json:"dropped"`
 	// UnmatchedDones counts calls of Done for a key that no worker held: bugs in the caller.
-	UnmatchedDones uint64
+	UnmatchedDones uint64 `json:"unmatched_dones"`
 
 	// OldestQueued is the longest time for which a key has been queued. Like the other times it needs metrics.
-	OldestQueued time.Duration
-	ShuttingDown bool
+	OldestQueued time.Duration `json:"oldest_queued_ns"`
+	ShuttingDown bool          `json:"shutting_down"`
 	// LongestRunning is the longest time of a held key, UnfinishedWork the sum for all, without keys on hold.
-	LongestRunning, UnfinishedWork time.Duration
+	LongestRunning time.Duration `json:"longest_running_ns"`
+	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 	// Latency has the times from first add to Get, WorkDuration those from Get to Done or PutOnHold.
-	Latency, WorkDuration *Histogram
-	ByPriority            *PriorityDepths
+	Latency      *Histogram      `json:"latency,omitempty"`
+	WorkDuration *Histogram      `json:"work_duration,omitempty"`
+	ByPriority   *PriorityDepths `json:"by_priority,omitempty"`
 	// Shared is for StatsOf of package leasing.
-	Shared any
+	Shared any `json:"shared,omitempty"`
 }
 
 // PriorityDepths divides the keys that are queued, or added again while held and not on hold, by priority.
 type PriorityDepths struct {
 	// Depths has the 25 priorities that were met first, highest first.
-	Depths []PriorityDepth
-	Others int
+	Depths []PriorityDepth `json:"depths"`
+	Others int             `json:"others"`
 }
 
 // PriorityDepth is the number of keys of one priority.
-type PriorityDepth struct{ Priority, Queued int }
+type PriorityDepth struct {
+	Priority int `json:"priority"`
+	Queued   int `json:"queued"`
+}
 
 // Histogram counts times by their length.
 type Histogram struct {

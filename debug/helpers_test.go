@@ -207,11 +207,7 @@ type (
 	listed struct {
 		named
 		Error string
-		Stats struct {
-			Queued, Blocked, OnHold        int
-			Paused                         bool
-			LongestRunning, UnfinishedWork time.Duration
-		}
+		Stats workqueue.Stats
 		Pools []pool
 	}
 	pool struct {

@@ -70,25 +70,27 @@ type Answerer[T comparable] interface {
 // Stats are further numbers of a queue that processes share. They stand in the Shared of [workqueue.Stats].
 type Stats struct {
 	// Outage reports that this process's last attempt to reach the server failed.
-	Outage bool
+	Outage bool `json:"outage"`
 	// Unsent is the number of operations that this process has not brought to the server yet.
-	Unsent int
+	Unsent int `json:"unsent"`
 	// Errors counts this process's attempts to reach the server that failed.
-	Errors uint64
+	Errors uint64 `json:"errors"`
 	// LostLeases counts keys whose lease was lost while a worker here held them, LostDones their late Dones.
-	LostLeases, LostDones uint64
+	LostLeases uint64 `json:"lost_leases"`
+	LostDones  uint64 `json:"lost_dones"`
 	// CallDuration has the times until the server answered this process's batches, nil without metrics.
-	CallDuration *workqueue.Histogram
+	CallDuration *workqueue.Histogram `json:"call_duration,omitempty"`
 
 	// The others are of the whole queue, as every process of it sees them: GivenUp is the number of keys that
 	// are not tried any more, Repaired that of entries on the server that did not fit together.
-	GivenUp, Repaired int
+	GivenUp  int `json:"given_up"`
+	Repaired int `json:"repaired"`
 	// PausedBy is the process that has paused the queue, and PausedSince when, as far as this process knows.
-	PausedBy    string
-	PausedSince time.Time
+	PausedBy    string    `json:"paused_by,omitempty"`
+	PausedSince time.Time `json:"paused_since,omitzero"`
 	// AsOf is when the server has said what is of the whole queue, here and in workqueue.Stats. It is zero
 	// before its first answer.
-	AsOf time.Time
+	AsOf time.Time `json:"as_of,omitzero"`
 }
 
 // StatsOf returns what stands in st.Shared, or nil: the queue belongs to one process.

@@ -86,8 +86,9 @@ type slowQueue struct {
 }
 
 type slowWaiting struct {
-	key string
-	due time.Time
+	key       string
+	due       time.Time
+	onlyRetry bool // only failures have asked for it
 }
 
 func (m *slowQueue) add(key string) {
@@ -127,7 +128,9 @@ func (m *slowQueue) done(key string) {
 	}
 }
 
-func (m *slowQueue) addAfter(key string, now time.Time, d time.Duration) {
+func (m *slowQueue) addAfter(key string, now time.Time, d time.Duration) { m.wait(key, now, d, false) }
+
+func (m *slowQueue) wait(key string, now time.Time, d time.Duration, onlyRetry bool) {
 	if m.down {
 		return
 	}
@@ -142,12 +145,14 @@ func (m *slowQueue) addAfter(key string, now time.Time, d time.Duration) {
 	due := now.Add(d)
 	i := slices.IndexFunc(m.waiting, func(w slowWaiting) bool { return w.key == key })
 	if i >= 0 {
-		if !due.Before(m.waiting[i].due) {
+		onlyRetry = onlyRetry && m.waiting[i].onlyRetry
+		if !due.Before(m.waiting[i].due) && !onlyRetry {
+			m.waiting[i].onlyRetry = false
 			return
 		}
 		m.waiting = slices.Delete(m.waiting, i, i+1)
 	}
-	m.waiting = append(m.waiting, slowWaiting{key, due})
+	m.waiting = append(m.waiting, slowWaiting{key, due, onlyRetry})
 	slices.SortStableFunc(m.waiting, func(a, b slowWaiting) int { return a.due.Compare(b.due) })
 }
 
@@ -167,8 +172,7 @@ func (m *slowQueue) fail(key string, now time.Time, d time.Duration,
 	}
 	if f.Terminal || f.MaxRetries != 0 && r.Attempt > f.MaxRetries {
 		delete(m.failures, key)
-		retry := slowWaiting{key, known.end}
-		m.waiting = slices.DeleteFunc(m.waiting, func(w slowWaiting) bool { return w == retry })
+		m.waiting = slices.DeleteFunc(m.waiting, func(w slowWaiting) bool { return w.key == key && w.onlyRetry })
 		r.GivenUp = true
 		return r
 	}
@@ -180,7 +184,7 @@ func (m *slowQueue) fail(key string, now time.Time, d time.Duration,
 		m.failures = make(map[string]slowFailure)
 	}
 	m.failures[key] = slowFailure{r.Attempt, now.Add(r.Delay)}
-	m.addAfter(key, now, r.Delay)
+	m.wait(key, now, r.Delay, true)
 	return r
 }
 

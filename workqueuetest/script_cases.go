@@ -217,7 +217,8 @@ var scripts = []script{
 			"same time, or later with AtLeast.",
 		"add a; hold a; fail a 1m; done a; pass 10s; add a; hold a; jump 20s; fail a 5s max=1; " +
 			"failures a 1 30s; done a; pass 30s; hold a; fail a 1m; done a; take | " +
-			"add a; hold a; fail a 1m; done a; add a; hold a; fail a 5s least=2m; failures a 1 2m0s; done a"},
+			"add a; hold a; fail a 1m; done a; add a; hold a; fail a 5s least=2m; failures a 1 2m0s; done a; " +
+			"pass 1m; take; pass 1m; take a"},
 	{"FailGivesUp",
 		"Fail gives a key up when MaxRetries are used up, also by the same failure, and at once if they are " +
 			"less than zero or it is terminal. Then its failures are forgotten, and the retry that waits for the " +

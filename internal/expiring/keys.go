@@ -90,7 +90,7 @@ func (k *Keys[T, V]) ExpiresLocked(s keytable.Slot) time.Duration {
 	return time.Duration(k.Order.At(s).Rank)
 }
 
-// SetLifeLocked gives the key at s, which Table has already, a life of that length.
+// SetLifeLocked gives the key at s a life of that length. A key just inserted must get one before the unlock.
 func (k *Keys[T, V]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 	e := slotheap.Entry{Rank: int64(Forever), Slot: s}
 	if length < Horizon {

@@ -256,16 +256,11 @@ type failing[T comparable] struct {
 	n   int
 }
 
-// most returns up to limit keys, those that have failed most first. It locks a few hundred at a time.
+// most returns up to limit keys, those that have failed most first. It locks a few hundred at a time. A key
+// that is forgotten meanwhile and fails again may come twice.
 func (c *Counts[T]) most(limit int) (most []failing[T]) {
 	cut := func() {
 		slices.SortStableFunc(most, func(a, b failing[T]) int { return cmp.Compare(b.n, a.n) })
-		listed := make(map[T]bool, len(most)) // A key that was forgotten and has failed again may come twice.
-		most = slices.DeleteFunc(most, func(f failing[T]) bool {
-			again := listed[f.key]
-			listed[f.key] = true
-			return again
-		})
 		most = most[:min(limit, len(most))]
 	}
 	add := func(all []failing[T], s keytable.Slot) []failing[T] {
