@@ -52,8 +52,8 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 	return q
 }
 
-// newDelayingQueue builds a delaying queue, and returns the numbers that a provider may watch. Like newQueue it
-// does not look for the global provider.
+// newDelayingQueue builds a delaying queue, and returns what a provider may watch. Like newQueue it does not
+// look for the global provider.
 func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider MetricsProvider) (q TypedDelayingInterface[T], stats func() Stats) {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}

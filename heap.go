@@ -35,8 +35,8 @@ type dueKey[T comparable] struct {
 
 func (h *dueHeap[T]) len() int { return h.order.Len() }
 
-// put makes key, whose hash is hash, due after the delay from now on, or leaves it at the earlier time that an
-// add has asked for.
+// put makes key, whose hash is hash, due after the delay from now on, or leaves it at the earlier time of
+// another add.
 func (h *dueHeap[T]) put(hash keytable.Hash, key T, now, delay time.Duration, isRetry bool) {
 	s, k, inserted := h.keys.FindOrInsert(hash, key)
 	e := slotheap.Entry{Rank: int64(dueloop.AddSaturated(now, delay)), Tie: h.seq, Slot: s}
