@@ -254,6 +254,22 @@ func TestStartLimitShows(t *testing.T) {
 	}
 }
 
+// A token may start a key up to a millionth of its time early. That does not make the bucket full again.
+func TestEarlyToken(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{StartLimit: StartLimit{Rate: 1.0 / 3_600_000, Burst: 10}})
+	bucket := "startFullAt " + strings.Join(strings.Fields(q.settings)[:2], " ")
+	nextToken := time.Now().Add(3 * time.Second)
+	fullAt := nextToken.Add(9 * 3_600_000 * time.Second).UnixMicro()
+	must(t, client.HSet(t.Context(), q.shards[0].names.shard[0], bucket, fullAt).Err())
+	addAll(q, "a", "b")
+	getEach(t, q, "a")
+	getNothing(t, q, 50*time.Millisecond)
+	if n := freshStats(t, q).Blocked; n != 1 {
+		t.Errorf("the limit holds back %d keys, want 1", n)
+	}
+}
+
 // When the bucket is full again the limit holds nothing back, also if no replica is left to say so.
 func TestStartLimitEndsWithoutReplicas(t *testing.T) {
 	client := startServer(t).client()

@@ -396,6 +396,13 @@ func TestForeignNumber(t *testing.T) {
 			q.Add(garbage)
 			getEach(t, q, garbage)
 			must(t, q.Flush(ctx))
+			must(t, client.HSet(ctx, q.shards[0].names.shard[0], field, garbage).Err())
+			if _, err := (&Admin{queue: q}).Counts(ctx); err != nil {
+				t.Errorf("%s is %s: %v", field, garbage, err)
+			}
+			if _, err := (&Admin{queue: q}).Key(ctx, "x"); err != nil {
+				t.Errorf("%s is %s: %v", field, garbage, err)
+			}
 		}
 		q.Done("x")
 		if n := q.Info().Errors; n > 0 {

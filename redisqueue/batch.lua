@@ -80,8 +80,7 @@ do
 		return 'REFUSED ' .. description .. ', in the field description of ' .. META
 	end
 	for i, field in ipairs(numbers) do
-		local n = tonumber(found[i + 3] or 0) or 0
-		meta[field] = math.abs(n) <= FOREVER and n or 0 -- What another program has written counts as absent.
+		meta[field] = numberOf(found[i + 3])
 	end
 end
 

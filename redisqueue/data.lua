@@ -58,6 +58,12 @@ local call, sub, byte, find, format = redis.call, string.sub, string.byte, strin
 local function digits(n) return format('%08d%08d', n / 1e8, n % 1e8) end
 local function whole(n) return format('%.0f', n) end
 
+-- numberOf returns a number of META. What another program has written counts as absent.
+local function numberOf(text)
+	local n = tonumber(text) or 0
+	return n >= 0 and n <= FOREVER and n or 0
+end
+
 local function isQueued(state) return state and #state == 16 end
 local function isClean(state) return state and #state == 28 end -- processing, and not added since
 local function isDirty(state) return state and #state == 44 end -- processing, and added since

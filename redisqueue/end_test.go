@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/redis/go-redis/v9"
 )
@@ -140,6 +141,23 @@ func TestAdderEndsQuietly(t *testing.T) {
 	if text := log.String(); text != "" {
 		t.Error(text)
 	}
+}
+
+// A handler that flushes after its program has closed the client hears that its adds were dropped, and can return.
+func TestFlushAfterClose(t *testing.T) {
+	s := startServer(t)
+	client := redis.NewClient(&redis.Options{Addr: s.addr})
+	q := newTestQueue(t, client, Config[string]{})
+	addAndGet(t, q, "x")
+	flush(t, q)
+	must(t, client.Close())
+	q.ShutDown()
+	q.Add("y")
+	for range 3 {
+		wantErr(t, q.Flush(within(t, time.Minute)), workqueue.ErrShutDown)
+	}
+	q.Done("x")
+	<-q.ended
 }
 
 func isOver(q *Queue[string]) bool {

@@ -127,7 +127,7 @@ func (s *shard[T]) confirmLocked(target opSeq) <-chan error {
 	switch {
 	case target <= s.confirmations.executed || e.over && !e.dropped:
 		result <- nil
-	case e.over:
+	case e.over || s.buffer.len() == 0 && s.underWay == nil: // It was dropped.
 		result <- workqueue.ErrShutDown
 	default:
 		s.confirmations.waiting = append(s.confirmations.waiting, confirmation{target, result})

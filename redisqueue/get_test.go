@@ -91,6 +91,25 @@ func TestNextHandOutForTooLong(t *testing.T) {
 	}
 }
 
+// A nextHandOut that an operator releases is for others, also if its worker is Done then.
+func TestReleaseOfNextHandOut(t *testing.T) {
+	q := withoutServer(t)
+	s := q.shards[0]
+	s.senderRuns = true // Nothing is to be sent.
+	s.session = session{id: newSession(), batchSeq: 1, held: 1, leaseFrom: time.Now()}
+	h := &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true,
+		nextHandOut: &handedOut{encoded: "x", fence: "2"}}
+	q.mu.held["x"] = h
+	g := q.waitForKey()
+	q.mu.Lock()
+	s.freeLocked([]string{"2"})
+	q.mu.Unlock()
+	q.Done("x")
+	if len(g) > 0 || s.session.held != 0 || !h.freed {
+		t.Errorf("the key was handed out: %v; the session holds %d keys", len(g) > 0, s.session.held)
+	}
+}
+
 // A wake-up overtakes the reply of a call that the server executed before: the key that it is about is still
 // there.
 func TestWakeUpBeforeReply(t *testing.T) {

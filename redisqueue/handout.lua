@@ -12,7 +12,7 @@ local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand
 if bucket then
 	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- fullAt is at most FOREVER
 	fullAt = math.max(now, tonumber(call('HGET', META, bucket) or now) or now)
-	if not (fullAt <= now + startBurst * tokenTime + 1) then -- Another program has written it.
+	if not (fullAt <= now + (startBurst + 2e-6) * tokenTime + 1) then -- Another program has written it.
 		fullAt = now
 	end
 	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))

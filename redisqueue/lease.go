@@ -161,7 +161,10 @@ var ErrReleased = fmt.Errorf("redisqueue: an operator has released the key: %w",
 func (s *shard[T]) freeLocked(fences []string) {
 	for _, fence := range fences {
 		for _, h := range s.q.mu.held {
-			if h.shard == s && !h.lost && h.fence == fence {
+			if n := h.nextHandOut; h.shard == s && n != nil && n.fence == fence {
+				h.nextHandOut, h.freed = nil, true
+				s.session.held--
+			} else if h.shard == s && !h.lost && h.fence == fence {
 				s.q.loseLocked(h, ErrReleased)
 				h.freed = true
 				s.session.held--

@@ -15,17 +15,20 @@
 
 -- counts returns the numbers of the shard.
 local function counts()
-	local meta = call('HMGET', META, 'time', 'offset', 'dirty', 'repaired', 'pausedUntil', 'pausedBy', 'limited')
-	local lastNow, offset, dirty, repaired, pausedUntil, pausedBy, limited = unpack(meta)
+	local meta = call('HMGET', META, 'time', 'offset', 'dirty', 'repaired', 'pausedUntil', 'limited', 'pausedBy')
+	for i = 1, 6 do -- its numbers
+		meta[i] = numberOf(meta[i])
+	end
+	local lastNow, offset, dirty, repaired, pausedUntil, limited, pausedBy = unpack(meta)
 	local time = call('TIME')
-	local now = math.max(time[1] * 1000000 + time[2] + (offset or 0), lastNow or 0)
-	local pauseLeft = math.max(0, (pausedUntil or 0) - now)
+	local now = math.max(time[1] * 1000000 + time[2] + offset, lastNow)
+	local pauseLeft = math.max(0, pausedUntil - now)
 	return {
-		'offset', offset, 'now', whole(now), 'queued', call('ZCARD', LINE), 'processing', cardOf(HELD), 'again', dirty,
-		'waiting', cardOf(DELAYS), 'failing', cardOf(FAILURES), 'givenUp', call('ZCARD', GIVEN_UP),
+		'offset', offset, 'now', whole(now), 'queued', call('ZCARD', LINE), 'processing', cardOf(HELD),
+		'again', dirty, 'waiting', cardOf(DELAYS), 'failing', cardOf(FAILURES), 'givenUp', call('ZCARD', GIVEN_UP),
 		'repaired', repaired, 'oldest', queuedSince(call('ZRANGE', LINE, 0, 0)[1]),
-		'limited', now < (limited or 0) + 0 and 1, 'paused', pauseLeft > 0 and 1, 'pausedBy', pausedBy,
-		'pauseLeft', pausedUntil ~= whole(FOREVER) and whole(pauseLeft),
+		'limited', now < limited and 1, 'paused', pauseLeft > 0 and 1, 'pausedBy', pausedBy,
+		'pauseLeft', pausedUntil ~= FOREVER and whole(pauseLeft),
 	}
 end
 
@@ -72,7 +75,7 @@ end
 
 local mode = ARGV[1]
 if mode == 'counts' then return { counts() } end
-local shard = { 'offset', call('HGET', META, 'offset') }
+local shard = { 'offset', numberOf(call('HGET', META, 'offset')) }
 if mode == 'key' then return { shard, about(ARGV[2], true) } end
 
 local list = ARGV[2]
