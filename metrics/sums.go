@@ -21,7 +21,7 @@ func Pools() *Set[worker.Stats] {
 func endPool(st *worker.Stats) bool {
 	if st.Ended {
 		st.Looping, st.OnHold, st.Failing, st.GivenUpKeys, st.OldestUnanswered = 0, 0, 0, 0, 0
-		st.ListedAt = time.Time{}
+		st.BusiestShare, st.ListedAt = 0, time.Time{}
 	}
 	return st.Ended
 }

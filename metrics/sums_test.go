@@ -191,6 +191,8 @@ func TestGaugesOfAnEndedPool(t *testing.T) {
 			f.SetInt(3)
 		case reflect.Uint64:
 			f.SetUint(3)
+		case reflect.Float64:
+			f.SetFloat(3)
 		}
 	}
 	ended.ListedAt, ended.Ended = time.Unix(1, 0), true

@@ -276,7 +276,7 @@ func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 	default:
 		p.queue.AddAfter(key, after)
 	}
-	if after <= 0 && p.queue.ShuttingDown() {
+	if p.tracker.answerer == nil && after <= 0 && p.queue.ShuttingDown() { // A server takes the key.
 		p.noteNotStarted(key)
 	}
 }

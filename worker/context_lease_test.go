@@ -251,3 +251,18 @@ func TestAnswers(t *testing.T) {
 		})
 	}
 }
+
+// What a server has taken after the shutdown is not left undone.
+func TestRequeueAfterTheShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settle := func(context.Context) ([]string, error) { return nil, nil }
+		q := answeringQueue{leasedQueue{extended: newQueue(), j: new(journal)}, settle}
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			q.ShutDown()
+			return worker.RequeueAfter(0)
+		}, options{}))
+		q.Add("a")
+		synctest.Wait()
+		r.endCleanly()
+	})
+}

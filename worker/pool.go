@@ -240,7 +240,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 // comes here when it is empty; the last one to come finds the others idle. A worker that leaves instead is
 // surplus, and dismissLocked has woken all idle workers.
 func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
-	p.tracker.closeHolds()
+	go p.tracker.closeHolds() // A Done may block. Meanwhile any reports the hold.
 	p.mu.Lock()
 	p.tracker.mu.Lock()
 	isOthersIdle := !slices.ContainsFunc(p.mu.workers, func(o *worker[T]) bool { return o != w && !o.idle })

@@ -176,7 +176,6 @@ func (p *Pool[T]) endQueue(resyncEnded <-chan struct{}) {
 	p.waitWhileAny(context.Background(), func(w *worker[T]) bool { return w.getting })
 	p.waitWhileAny(ctx, func(w *worker[T]) bool { return !w.call.running }) // They are about to leave.
 	waitFor(ctx, p.tracker.EndHolds)
-	waitFor(ctx, func() { <-resyncEnded })
 	var unfinished, queued []T
 	p.locked(func() { unfinished = converted(p.mu.workers, func(w *worker[T]) T { return w.call.result.Key }) })
 	if !p.options.KeepQueue {
@@ -188,6 +187,7 @@ func (p *Pool[T]) endQueue(resyncEnded <-chan struct{}) {
 		}
 	}
 	unfinished = append(unfinished, p.settleAnswers(ctx)...)
+	waitFor(ctx, func() { <-resyncEnded }) // Last, because a List may ignore its context.
 	left := p.leftUndone(unfinished, queued)
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
 	if !left.Empty() {

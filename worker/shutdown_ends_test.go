@@ -32,19 +32,21 @@ func (q blockingDone) Done(key string) {
 
 // Run does not wait for a Done that blocks: that of a key on hold, or of a key that was got too late.
 func TestRunDoesNotWaitForDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := blockingDone{newQueue(), make(chan struct{})}
-		addAll(q, "blocked fine")
-		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
-			return holds(ctx, "it", 100*time.Hour, func(func()) {})
-		}, options{Workers: 2}))
-		r.cancel()
-		r.after(time.Second)
-		if err := r.returned(); err != nil {
-			t.Errorf("Run returned %v", err)
-		}
-		close(q.open)
-	})
+	for _, drain := range []worker.Drain{worker.Running, worker.All} {
+		synctest.Test(t, func(t *testing.T) {
+			q := blockingDone{newQueue(), make(chan struct{})}
+			addAll(q, "blocked fine")
+			r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+				return holds(ctx, "it", 100*time.Hour, func(func()) {})
+			}, options{Drain: drain, DrainTimeout: time.Second}))
+			r.cancel()
+			r.after(3 * time.Second)
+			if err := r.returned(); err != nil {
+				t.Errorf("Run returned %v", err)
+			}
+			close(q.open)
+		})
+	}
 	synctest.Test(t, func(t *testing.T) {
 		q := blockingDone{newQueue(), make(chan struct{})}
 		q.Add("blocked")
