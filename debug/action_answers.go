@@ -64,8 +64,8 @@ func (r *reading) retryText(key any) string {
 		text += " A worker has it, and Done queues it again."
 	case now.State == workqueue.KeyWaiting: // As with priorityqueue.Latest, or within a MinInterval.
 		text += " Its queue makes it wait, and it comes in " + human(now.Due.Sub(r.At)) + "."
-	case q.Stats().Paused:
-		text += " The queue is paused."
+	case r.Stats.Paused || q.Stats().Paused:
+		text += " The queue or its workers are paused."
 	case now.Blocked:
 		text += " Its group is at its limit or paused."
 	}

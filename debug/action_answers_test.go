@@ -44,7 +44,17 @@ func TestAnswersToRetry(t *testing.T) {
 		}
 		retry("first", "Added first. A worker has it, and Done queues it again.")
 		q.Pause(operate.UntilResumed)
-		retry("key 0", "Added key 0. The queue is paused.")
+		retry("key 0", "Added key 0. The queue or its workers are paused.")
+
+		paused := newRateLimited[string](t, "paused", h)
+		inspector := inspectorOf(func(int) worker.Snapshot[any] {
+			return worker.Snapshot[any]{Stats: worker.Stats{Name: "paused", Paused: true}}
+		})
+		inspector.Queue, inspector.Pause = paused, func(time.Duration) {}
+		h.InspectPool("paused", inspector)
+		paused.AddAfter("key", time.Hour)
+		queue = "paused"
+		retry("key", "Added key. The queue or its workers are paused.")
 
 		later := priorityqueue.New(priorityqueue.Config[string]{
 			Name: "latest", MetricsProvider: h, Delay: priorityqueue.Latest,

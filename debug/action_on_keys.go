@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"iter"
 	"net/http"
 	"net/url"
@@ -60,6 +61,7 @@ func (a *onKeys) set(set, text, confirmed string) (*bulkResult, string, error) {
 		return nil, "", errNoSet
 	}
 	a.each(a.keysWith(set, text))
+	a.failed = cmp.Or(a.failed, a.missing)
 	a.result.LeftMore = a.isPartial()
 	if n, err := strconv.Atoi(confirmed); err == nil {
 		a.result.Gone = max(a.result.Gone, n-a.result.Keys-a.result.Left)

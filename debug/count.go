@@ -6,7 +6,7 @@ import (
 )
 
 // count calls f for the keys of a set whose errors contain text, and returns how many fail and are given up.
-// It goes over all keys when others have done so.
+// It waits until no other search runs.
 func (h *Handler) count(w *walk, set, text string, f func(knownKey)) (failing, givenUp int, err error) {
 	done, err := searchTurn(w.ctx, h.searching)
 	defer done()
@@ -15,7 +15,7 @@ func (h *Handler) count(w *walk, set, text string, f func(knownKey)) (failing, g
 		return 0, 0, err
 	}
 	for k := range w.keysWith(set, text) {
-		if k.set() == stateGivenUp {
+		if k.setIfFailed() == stateGivenUp {
 			givenUp++
 		} else {
 			failing++

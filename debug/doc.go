@@ -75,8 +75,8 @@
 // The answer is an object with action, queue, key, group, and text, which says what was done; error, if not
 // all was done. For several keys, also: keys, how many it was done to; gone, how many had left meanwhile;
 // left, how many were not done in ten seconds, or because the queue was shut down or its server did not
-// answer; left_more, if there may be others, because a queue is asked for 10,000 given-up keys. Repeat the
-// action while left is not 0 and, if left_more is there, once these keys are done.
+// answer; left_more, if there may be others: a queue lists 10,000 given-up keys, or the time was over. Repeat
+// the action until both are gone.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value,
 // which forms cannot send and scripts of other origins may not, and the browser must not say that it comes

@@ -14,8 +14,8 @@ import (
 type Options struct {
 	// Clock is the clock of the queues. Nil means the real one.
 	Clock clock.WithTicker
-	// SampleEvery is how often each queue's numbers are read. Zero means 5 s: the charts show the last 120
-	// samples, which are then 10 minutes.
+	// SampleEvery is how often each queue's numbers are read. Zero means 5 s, and less than 1 s means 1 s.
+	// The charts show the last 120 samples: 10 minutes with 5 s.
 	SampleEvery time.Duration
 	// Metrics is the program's own provider of metrics, or nil. The handler takes its place, and passes all
 	// queues and pools on to it.
@@ -82,7 +82,7 @@ func NewHandler(o Options) *Handler {
 	if o.SampleEvery <= 0 {
 		o.SampleEvery = 5 * time.Second
 	}
-	h := &Handler{clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics}
+	h := &Handler{clock: o.Clock, every: max(o.SampleEvery, time.Second), metrics: o.Metrics}
 	h.searching, h.acting = make(chan struct{}, 1), make(chan struct{}, 1)
 	h.mu.byID = make(map[string]*entry)
 	h.mu.byQueue, h.mu.poolEntries = make(map[any]*entry), make(map[any]*entry)

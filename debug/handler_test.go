@@ -3,6 +3,7 @@ package debug_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -120,8 +121,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// foreign is a queue of somebody else's.
-type foreign struct{ workqueue.TypedInterface[int] }
+// theirs is a queue of somebody else's.
+type theirs struct{ workqueue.TypedInterface[int] }
 
 // Such a queue must be made an Extended first, and Register says how.
 func TestForeignQueue(t *testing.T) {
@@ -131,15 +132,22 @@ func TestForeignQueue(t *testing.T) {
 			t.Errorf("panic %q", s)
 		}
 	}()
-	debug.Register(h, "theirs", foreign{workqueue.NewTyped[int]()})
+	debug.Register(h, "theirs", theirs{workqueue.NewTyped[int]()})
 }
 
 // Everything at once, for the race detector.
 func TestConcurrently(t *testing.T) {
-	h := newHandler(t, debug.Options{SampleEvery: time.Millisecond})
+	c := newClock()
+	h := newHandler(t, debug.Options{Clock: c})
 	q := newQueue[string](t, "steady", newClock())
 	debug.Register(h, "", q)
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 300 {
+			c.Step(5 * time.Second)
+			runtime.Gosched()
+		}
+	})
 	for w := range 3 {
 		wg.Go(func() {
 			for n := range 30 {

@@ -60,7 +60,7 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 // leaves out given-up keys that fail again.
 func (r *reading) rows(keys []knownKey, state string) (rows []keyRow) {
 	for _, k := range keys {
-		if r.ask(&k); state == stateGivenUp && k.set() != state {
+		if r.ask(&k); state == stateGivenUp && k.setIfFailed() != state {
 			continue
 		}
 		rows = append(rows, r.row(k, nil))

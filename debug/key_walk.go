@@ -207,7 +207,8 @@ func (w *walk) failingKeys(yield func(knownKey) bool) {
 // not all, those that a pool lists follow, unless it would ask a server for them.
 func (w *walk) failingAtHand(yield func(knownKey) bool) {
 	inPools := func(func(knownKey) bool) {}
-	if !w.HasQueue() || w.atHand && len(w.snapshot.Failing) >= w.limit && w.Stats.Shared == nil {
+	isForPools := w.atHand || w.limit == 0 // A search for one key has no snapshot.
+	if !w.HasQueue() || isForPools && len(w.snapshot.Failing) >= w.limit && w.Stats.Shared == nil {
 		inPools = w.keysInPools(worker.KeyFailing)
 		w.more = w.more || !w.HasQueue() && w.Workers.Failing > maxInPools
 	}

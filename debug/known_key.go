@@ -23,7 +23,7 @@ const (
 	allSets    = "all"
 	inHandlers = "in_handlers"
 
-	stateAbsent  = "absent"  // nothing is known of the key, any more
+	stateAbsent  = "absent"  // nothing is known of the key
 	stateUnknown = "unknown" // the queue's server did not answer
 )
 
@@ -71,8 +71,8 @@ func (k *knownKey) failure() *worker.FailedKey[any] {
 	return cmp.Or(k.inPools.Failing, k.inPools.GivenUp)
 }
 
-// set returns which of the sets the key is in.
-func (k *knownKey) set() string {
+// setIfFailed returns which of the sets the key is in, if it fails or was given up.
+func (k *knownKey) setIfFailed() string {
 	if k.inPools.GivenUp != nil && k.inPools.Failing == nil && k.inQueue.Failures.Count == 0 {
 		return stateGivenUp
 	}

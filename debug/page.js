@@ -107,7 +107,7 @@
 			const response = await fetch(location.href, {
 				headers: { Accept: "text/html" },
 				cache: "no-store",
-				signal: AbortSignal.timeout(20_000),
+				signal: AbortSignal.timeout(65_000),
 			});
 			const page = new DOMParser().parseFromString(await response.text(), "text/html");
 			const fresh = page.getElementById("live");

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/foreign"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -364,4 +365,29 @@ func TestPoolOfTheKeysQueue(t *testing.T) {
 			t.Errorf("%s: %v", id, cancelled)
 		}
 	}
+}
+
+// A foreign queue lists only the keys that are held. A failing one has its page all the same.
+func TestFailingKeysOfForeignQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[any](time.Hour, time.Hour)
+		q := foreign.RateLimiting[any](struct {
+			workqueue.TypedRateLimitingInterface[any]
+		}{workqueue.NewTypedRateLimitingQueue(limiter)})
+		debug.Register(h, "q", q)
+		start(t, worker.New(q, func(context.Context, any) error { return errors.New("broken") },
+			worker.Options[any]{Name: "q", MetricsProvider: h, Drain: worker.Nothing, Logger: silent}))
+		q.Add("a")
+		q.Add(7)
+		synctest.Wait()
+		failing := getJSON[detail](t, h, "?queue=q").Failing
+		if len(failing) != 2 {
+			t.Fatalf("%+v", failing)
+		}
+		for _, k := range failing {
+			if f := getJSON[found](t, h, "?queue=q&key="+k.Key+"&id="+k.ID); f.Keys[0].State != "failing" {
+				t.Errorf("%+v", f)
+			}
+		}
+	})
 }

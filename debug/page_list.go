@@ -84,7 +84,7 @@ func (r *reading) trouble() int {
 	case level == "bad" || r.Wedged != nil || r.Workers.Stuck > 0 || r.GivenUp() > 0:
 		return 2
 	case level == "warn" || r.Failing() > 0 || r.Workers.Looping > 0 || len(r.PausedGroups) > 0 ||
-		r.Workers.StartLimited:
+		r.Workers.StartLimited || r.Stats.Paused && r.Stats.PausedUntil.IsZero():
 		return 1
 	}
 	return 0

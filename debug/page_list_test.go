@@ -87,7 +87,8 @@ func TestWhoHasPaused(t *testing.T) {
 	})
 }
 
-// What is red comes first, then what is amber. A paused queue is not in trouble because its line gets older.
+// What is red comes first, then what is amber. The age of a paused queue's line
+// does not count, but that it is paused without an end does.
 func TestMostInTroubleFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		for name, s := range map[string]workqueue.Stats{
@@ -98,8 +99,10 @@ func TestMostInTroubleFirst(t *testing.T) {
 			"5 late":        {OldestQueued: 2 * time.Minute},
 			"6 failing":     {},
 			"7 busy":        {OldestQueued: 59 * time.Second, Queued: 1000},
-			"8 paused":      {Paused: true, OldestQueued: 24 * time.Hour, Queued: 9},
-			"9 idle":        {},
+			"6¼ paused":     {Paused: true, OldestQueued: 24 * time.Hour, Queued: 9},
+			"8 paused for 1h": {Paused: true, PausedUntil: time.Now().Add(time.Hour), OldestQueued: 24 * time.Hour,
+				Queued: 9},
+			"9 idle": {},
 		} {
 			inspect(h, name, workqueue.Inspector{Stats: func() workqueue.Stats { return s }})
 		}
@@ -240,12 +243,12 @@ func TestKeysOfAPriorityQueue(t *testing.T) {
 	wantBody(t, get(h, ""), `<span class="badge warn">paused</span>`)
 }
 
-// A queue is asked for as many keys as a page shows, and for none by the list.
+// A queue is asked for as many keys as a page shows, one on a server for more, and none by the list.
 func TestKeysThatAreAskedFor(t *testing.T) {
 	h := newHandler(t, debug.Options{})
-	asked, most := 0, 0
+	asked, most, shared := 0, 0, any(nil)
 	inspect(h, "q", workqueue.Inspector{
-		Stats: func() workqueue.Stats { return workqueue.Stats{Queued: 1 << 30} },
+		Stats: func() workqueue.Stats { return workqueue.Stats{Queued: 1 << 30, Shared: shared} },
 		Snapshot: func(limit int) workqueue.Snapshot[any] {
 			asked, most = asked+1, max(most, limit)
 			return workqueue.Snapshot[any]{}
@@ -261,6 +264,12 @@ func TestKeysThatAreAskedFor(t *testing.T) {
 			t.Errorf("%q: asked %d times for %d keys", c.query, asked, most)
 		}
 	}
+	shared = &leasing.Stats{GivenUp: 12}
+	if get(h, "?queue=q"); most != 512 {
+		t.Errorf("asked for %d keys", most)
+	}
+	wantBody(t, get(h, ""), `data-label="Given up">12</td>`) // without a pool
+	wantBody(t, get(h, "?queue=q"), "<dt>Given up</dt>")
 }
 
 // A list takes memory for the page, and little for each queue.

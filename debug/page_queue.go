@@ -78,7 +78,7 @@ func (p *queuePage) errors(h *Handler, w *walk) (first map[string][]knownKey, to
 	first, totals = make(map[string][]knownKey), make(map[string]int)
 	add := func(k knownKey) {
 		groups.add(k)
-		set := k.set()
+		set := k.setIfFailed()
 		if totals[set]++; totals[set] <= someKeys {
 			first[set] = append(first[set], k)
 		}

@@ -2,6 +2,7 @@ package debug_test
 
 import (
 	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -154,6 +155,15 @@ func TestOutageInTheMiddleOfAnAction(t *testing.T) {
 			b.Left != 7 || !strings.Contains(b.Error, "Retried 3 keys, 7 left") {
 			t.Errorf("%+v", b)
 		}
+		walk := q
+		walk.Snapshot = func(limit int) workqueue.Snapshot[any] {
+			return workqueue.Snapshot[any]{Failing: slices.Repeat([]workqueue.KeySnapshot[any]{{Key: "a"}}, limit)}
+		}
+		walk.SnapshotKeys = func() iter.Seq[workqueue.KeySnapshot[any]] {
+			return func(func(workqueue.KeySnapshot[any]) bool) { time.Sleep(time.Second) }
+		}
+		inspect(h, "walk", walk)
+		h.act(t, 503, "walk", "retry", "of", "failing")
 		for _, action := range []string{"forget", "remove"} {
 			answers = 0
 			h.act(t, 503, "q", action, "key", "a")

@@ -53,7 +53,7 @@ func (w *walk) startSearch(text, id string) *search {
 	if w.HasQueue() && keyID(text) == id {
 		w.askServer(func() {
 			defer func() { _ = recover() }() // The queue's keys may be of another type.
-			if k, isThere := w.entry.queue.SnapshotKey(text); isThere {
+			if k, isThere := w.entry.queue.SnapshotKey(text); isThere || k.Failures.Count > 0 {
 				s.offer(fromQueue(k))
 			}
 		})

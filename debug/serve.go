@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -53,6 +54,7 @@ func writePage(w http.ResponseWriter, r *http.Request, status int, template stri
 
 func write(w http.ResponseWriter, r *http.Request, status int, contentType string, body *bytes.Buffer, err error) {
 	if err != nil {
+		slog.ErrorContext(r.Context(), "workqueue/debug: a page cannot be made", "url", r.URL.String(), "err", err)
 		http.Error(w, "The page cannot be made.", http.StatusInternalServerError)
 		return
 	}
@@ -106,7 +108,11 @@ func (h *Handler) answer(r *http.Request) (status int, template string, model in
 	case query.Has("key"):
 		return http.StatusOK, "key", h.keyPage(ctx, e, query)
 	}
-	return http.StatusOK, "queue", h.queuePage(h.read(ctx, e, someKeys), query)
+	keys := someKeys
+	if e.hasQueue() && e.queue.Stats().Shared != nil {
+		keys = searchLimit // Its pools are not asked for the errors of the other keys.
+	}
+	return http.StatusOK, "queue", h.queuePage(h.read(ctx, e, keys), query)
 }
 
 // setHeaders forbids all that the page does not need: what a key might smuggle in finds nothing to
