@@ -17,7 +17,7 @@ import (
 //	start       lets others see the call; then the caller calls the handler
 //	decide      writes into result what becomes of the key, and gives a failure to the queue's Fail
 //	settle      (pools only) adds the key again, hands it back, or makes the queue forget its failures
-//	report      logs the call, and calls the hooks
+//	report      logs the call, and calls OnFinish
 //	endCall     counts the call, and ends its contexts
 //	doneOrHold  calls the queue's Done, or puts the key on hold (see hold.go)
 //
@@ -130,12 +130,8 @@ func (p *Pool[T]) handleKey(w *worker[T], h workqueue.HandOut[T]) {
 		p.callHandler(c)
 		return
 	}
-	switch {
-	case c.lostBefore: // Another process may have the key.
-	case p.options.KeepQueue || p.tracker.leaser != nil: // Somebody else will handle the key.
-		p.handBack(c, c.atOnce)
-	default:
-		p.noteNotStarted(h.Key)
+	if !c.lostBefore { // Otherwise another process may have the key.
+		p.handBack(c, c.atOnce) // Somebody else may handle it, such as another pool.
 	}
 	c.endContext()
 	p.done(h.Key)

@@ -36,8 +36,9 @@
 // more. The queue counts the failures, in all processes that share it. An event that brings a failing key
 // before its delay has passed does not add to them.
 //
-// If a handler returns a failure after the end of the pool has ended its context, the key is handed back as
-// it came: at once, with its failures, priority and causes.
+// If a handler returns an error that is to be retried after the end of the pool has ended its context, the
+// key is handed back as it came: at once, with its failures, priority and causes. Terminal, Fatal and panics
+// still count.
 //
 // # The handler's context
 //
@@ -62,7 +63,8 @@
 // being processed: in a priorityqueue it takes one place in the Limit of its group.
 //
 // A hold ends early by [Pool.Release], with the key's lease, when a [leasing.Leaser] wants the key back, when
-// the queue is shut down and has nothing queued, and with Run. So a key may come too early.
+// Drain All begins, when the queue is shut down and has nothing queued, and with Run. So a key may come too
+// early. If somebody else shuts the queue down, a hold may delay the other keys of its group.
 //
 // # The beginning and the end
 //
@@ -72,8 +74,8 @@
 //  1. Options.Drain decides what is still finished, for up to Options.DrainTimeout.
 //  2. The handlers' contexts end, and handlers get Options.CancelGrace to notice.
 //  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool,
-//     have keys of it. Run waits until each Done has returned and a server knows how the calls have ended, up
-//     to CancelGrace or a second. [Pool.Left] and the log have what is left undone.
+//     have keys of it. Run waits for each Done and for the server, up to one second or CancelGrace if that is
+//     longer. [Pool.Left] and the log have what is left undone.
 //
 // If somebody else shuts the queue down, all that is queued is handled first, and step 3 follows. A handler
 // that is left behind keeps its key. When it returns after all, OnFinish and Done are called as always.

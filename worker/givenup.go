@@ -51,7 +51,7 @@ func (c *Tracked[T]) newGivenUp() (f FailedKey[T]) {
 	return f
 }
 
-// givenUpKeys are the keys that were given up last: max at most, or fewer if many were removed.
+// givenUpKeys are the keys that were given up last, max at most.
 type givenUpKeys[T comparable] struct {
 	max   int
 	keys  map[T]*FailedKey[T]
@@ -61,11 +61,14 @@ type givenUpKeys[T comparable] struct {
 func (g *givenUpKeys[T]) add(f FailedKey[T]) {
 	g.keys[f.Key] = &f
 	g.order = append(g.order, &f)
-	for len(g.keys) > g.max || len(g.order)/2 > g.max {
+	for len(g.keys) > g.max {
 		if first := g.order[0]; g.keys[first.Key] == first {
 			delete(g.keys, first.Key)
 		}
-		g.order = g.order[1:]
+		g.order[0], g.order = nil, g.order[1:]
+	}
+	if len(g.order)/2 > g.max {
+		g.order = slices.DeleteFunc(g.order, func(f *FailedKey[T]) bool { return g.keys[f.Key] != f })
 	}
 }
 

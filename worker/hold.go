@@ -20,7 +20,7 @@ import (
 //	begin        after the call, in place of Done, unless all has been released already
 //	end          by the last release, Release, the end of the lease, or closeHolds
 //	endAtLimits  the same for those that have come to their limits
-//	done         then, once: it calls the queue's Done
+//	done         then, once: it calls the queue's Done, or begins the handler's own hold
 
 // hold keeps the key of one call on hold.
 type hold[T comparable] struct {
@@ -33,7 +33,7 @@ type hold[T comparable] struct {
 	limit        time.Duration
 	slow         bool          // not arranged by the handler: the key is slowed down, see slowDownLocked
 	since        time.Duration // when it began, on the loop's clock
-	callDone     func(key T)   // calls the queue's Done
+	callDone     func(key T)   // calls the queue's Done, or begins the handler's own hold
 	releaseLease func()        // nil without a lease
 
 	unreleased int // how many releases have not been called. The tracker's mu guards it.
@@ -45,11 +45,11 @@ type holds[T comparable] struct {
 	table  keytable.Table[T, *hold[T]] // those that have begun and not ended
 	limits slotheap.Heap               // when each of them comes to its limit, on the loop's clock
 	slow   int                         // how many of them the handler has not arranged
-	ending int                         // how many have ended, and their Done has not returned
+	ending map[*hold[T]]struct{}       // those that have ended, and their Done has not returned
 	closed bool                        // by closeHolds: no key is put on hold any more
 }
 
-func (hs *holds[T]) any() bool { return hs.table.Len()+hs.ending > 0 }
+func (hs *holds[T]) any() bool { return hs.table.Len()+len(hs.ending) > 0 }
 
 // OnHoldKey is a key that is on hold.
 type OnHoldKey[T comparable] struct {
@@ -178,7 +178,7 @@ func (h *hold[T]) endLocked(now time.Duration) bool {
 		return false
 	}
 	slotheap.Drop(&hs.limits, &hs.table, s)
-	hs.ending++
+	hs.ending[h] = struct{}{}
 	if h.slow {
 		hs.slow--
 		return true
@@ -190,13 +190,13 @@ func (h *hold[T]) endLocked(now time.Duration) bool {
 	return true
 }
 
-// done calls the queue's Done after endLocked.
+// done calls the queue's Done, or begins the handler's own hold, after endLocked.
 func (h *hold[T]) done() {
 	h.callQueueDone()
 	t := h.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.holds.ending--
+	delete(t.mu.holds.ending, h)
 	t.mu.dones++
 	if t.mu.nextDone != nil {
 		close(t.mu.nextDone)
@@ -289,7 +289,11 @@ func (t *Tracker[T]) Release(key T) bool {
 	t.mu.Lock()
 	h := t.holdOfLocked(key)
 	t.mu.Unlock()
-	return h != nil && h.end()
+	released := h != nil && h.end()
+	if released && h.slow {
+		t.Release(key) // The handler's own hold has begun.
+	}
+	return released
 }
 
 // holdOfLocked returns the hold of key, or nil.
@@ -333,6 +337,19 @@ func (t *Tracker[T]) EndHolds() {
 		<-next
 	}
 	t.loop.Wait()
+}
+
+// keysBeforeDone returns the keys whose holds have begun, and whose Dones have not returned.
+func (t *Tracker[T]) keysBeforeDone() (keys []T) {
+	for h := range t.eachHold() {
+		keys = append(keys, h.key)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for h := range t.mu.holds.ending {
+		keys = append(keys, h.key)
+	}
+	return keys
 }
 
 // nextDoneLocked returns a channel that is closed when the next Done of a hold has returned.

@@ -299,7 +299,7 @@ func TestKeyThatTakesLongToGet(t *testing.T) {
 			options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
 		r.cancel()
 		r.after(time.Second)
-		r.returnedLeaving("2 queued and not started: a, b")
+		r.returnedLeaving("2 queued and not started: b, a") // a was handed back, behind b.
 		wantMatchedDones(t, q)
 	})
 }

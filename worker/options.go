@@ -49,7 +49,7 @@ type Options[T comparable] struct {
 	// DrainTimeout is how long Run waits for that. Zero means 30 s, math.MaxInt64 no limit.
 	DrainTimeout time.Duration
 	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s. See also
-	// [NoGrace].
+	// [NoGrace]. At its end Run waits as long again for Dones, the server and List, a second at least.
 	CancelGrace time.Duration
 	// KeepQueue leaves the queue open, with its keys, when Run returns. Drain must not be All.
 	KeepQueue bool
@@ -61,7 +61,7 @@ type Options[T comparable] struct {
 	// program for 2.5 to 14 µs a goroutine: above 3,000 goroutines they are not read. Zero means never.
 	StuckAfter time.Duration
 
-	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000.
+	// KeepGivenUp is how many given-up keys the pool remembers at most. Zero means 1,000.
 	KeepGivenUp int
 
 	// OnFinish is called after each call of the handler, before Done, by several workers at once. The context
@@ -159,6 +159,7 @@ func (o *Options[T]) buckets() *observe.Buckets {
 	}
 	buckets, err := observe.SharedBuckets(bounds)
 	if err != nil {
+		cmp.Or(o.Logger, slog.Default()).Warn("PoolHistogramBounds of the provider are not used", "err", err)
 		buckets, _ = observe.SharedBuckets(observe.HandlerBounds)
 	}
 	return buckets

@@ -156,3 +156,22 @@ type slowestLimiter struct {
 }
 
 func (slowestLimiter) When(string) time.Duration { return time.Hour }
+
+// A key that is given up again and again takes no place from the others.
+func TestOneKeyIsGivenUpAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		p := worker.New(q, broken, options{MaxRetries: worker.NoRetries, KeepGivenUp: 2})
+		r := run(t, p)
+		q.Add("other")
+		for range 20 {
+			synctest.Wait()
+			q.Add("a")
+		}
+		synctest.Wait()
+		if st := p.Stats(); st.GivenUp != 21 || st.GivenUpKeys != 2 || len(p.Snapshot(9).GivenUp) != 2 {
+			t.Errorf("%d given up, %d keys", st.GivenUp, st.GivenUpKeys)
+		}
+		r.endCleanly()
+	})
+}

@@ -123,6 +123,9 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
 			p.queue.ShutDown()
 		}
+		if reached == phaseEmptying {
+			go p.tracker.closeHolds() // A key on hold may block others of its group.
+		}
 		select {
 		case <-p.changed:
 		case <-ended:
@@ -178,6 +181,9 @@ func (p *Pool[T]) endQueue(resyncEnded <-chan struct{}) {
 	waitFor(ctx, p.tracker.EndHolds)
 	var unfinished, queued []T
 	p.locked(func() { unfinished = converted(p.mu.workers, func(w *worker[T]) T { return w.call.result.Key }) })
+	held := p.tracker.keysBeforeDone()
+	sortByText(held)
+	unfinished = append(unfinished, held...)
 	if !p.options.KeepQueue {
 		p.queue.ShutDown()
 		// While others have keys of the queue, such as another pool, what is queued is theirs to handle: a key
@@ -225,9 +231,8 @@ func (p *Pool[T]) settleAnswers(ctx context.Context) (unsettled []T) {
 	return unsettled
 }
 
-// Left is what a pool left undone, each key once, without keys that stay in the queue. It has neither keys
-// that were given up nor keys that wait after a requeue, because their handler asked for a delay or came at
-// once too often.
+// Left is what a pool left undone, each key once, without keys that stay in the queue. It has no keys
+// that were given up, and none whose requeue had a delay, be it the handler's or a slow-down.
 type Left[T comparable] struct {
 	// Unfinished are the keys whose handlers were running, or whose Done had not returned or not reached the
 	// queue's server.

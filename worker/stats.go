@@ -79,7 +79,8 @@ type Stats struct {
 	ListedAt    time.Time `json:"listed_at,omitzero"`
 	ListsFailed uint64    `json:"lists_failed,omitempty"`
 
-	// Ended reports that Run has returned and no handler is running: nothing changes any more.
+	// Ended reports that Run has returned, no handler is running and no key is on hold: nothing changes any
+	// more.
 	Ended bool `json:"ended"`
 }
 

@@ -36,7 +36,8 @@ import (
 //	NextLost               nothing
 //
 // In every case it then calls [Tracked.Done], which calls the queue's Done, later if the key is put on hold.
-// All methods may be called from any goroutine. For a queue of other projects see foreign.RateLimiting.
+// When the queue has been shut down, call [Tracker.EndHolds]. All methods may be called from any goroutine.
+// For a queue of other projects see foreign.RateLimiting.
 type Tracker[T comparable] struct {
 	options Options[T]
 	argsErr error        // what makes no sense in the queue and the options
@@ -68,8 +69,8 @@ type Tracker[T comparable] struct {
 		records     records[T]
 		givenUp     givenUpKeys[T]
 		holds       holds[T]
-		// dones counts the Dones of holds and of a pool's workers that have returned. (A call whose key is
-		// put on hold counts twice.) nextDone is closed when that of a hold does.
+		// dones counts the Dones of holds and of a pool's workers that have returned. (Of a call whose key
+		// is put on hold they count once more for each hold.) nextDone is closed when that of a hold does.
 		dones    uint64
 		nextDone chan struct{}
 		// counted has the numbers that only grow, and those of the last list: callStats adds the others.
@@ -117,6 +118,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	t := &Tracker[T]{raw: queue, options: options}
 	t.options.setDefaults()
 	t.mu.givenUp = givenUpKeys[T]{max: t.options.KeepGivenUp, keys: make(map[T]*FailedKey[T])}
+	t.mu.holds.ending = make(map[*hold[T]]struct{})
 	buckets := t.options.buckets()
 	t.argsErr = errors.Join(checkQueue(queue), options.check())
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
@@ -169,7 +171,7 @@ func (c *Tracked[T]) Interrupted() bool {
 	return c.adds.wasAdded
 }
 
-// End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be
+// End ends the call, whose handler has returned err, counts it, logs it and calls OnFinish. It must be
 // called once, and before Done. Of a panic err is a [*PanicError], and of runtime.Goexit [ErrGoexit].
 func (c *Tracked[T]) End(err error) Result[T] {
 	if c.lostBefore {
