@@ -63,6 +63,11 @@ func TestBadInput(t *testing.T) {
 				return worker.RequeueAfter(time.Hour)
 			}
 		}), []string{"the scenario fails undisturbed", "it never comes to rest"}},
+		{"undone by others", func(s scenario) {
+			apps := apps(s)
+			s.Others("the other one", func() { apps.Set("web", app{}) })
+			s.Start = func(p process) handler { return apps.Client(p).Delete }
+		}, []string{"the scenario fails undisturbed", "it never comes to rest", "still writes"}},
 		{"panic", with(func(process, client) handler {
 			return func(context.Context, string) error { panic("ouch") }
 		}), []string{"web: the handler panics: ouch", "converges_test.go"}},

@@ -32,11 +32,13 @@ func (s *sim) reactLocked(r *reaction) {
 	})
 }
 
-// addOther notes that others have made an object: more objects take more writes.
-func (s *sim) addOther() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.madeByOthers++
+// counted is do, which allows more steps and writes by what it changes.
+func (s *sim) counted(do func()) func() {
+	return func() {
+		before := s.changes.Load()
+		do()
+		s.byScript += int(s.changes.Load() - before)
+	}
 }
 
 // noteMoment notes when an event happens.

@@ -51,6 +51,7 @@ func (r *run[K]) prepare() {
 	}
 	r.Settle = cmp.Or(r.Settle, 10*time.Second)
 	r.prepareOptions()
+	r.sim.byScript = int(r.sim.changes.Load())
 	r.members = make([]*member[K], max(r.Replicas, 1))
 	for i := range r.members { // One after the other.
 		r.sim.after(0, "", nil, func() { r.start(i) })

@@ -41,7 +41,7 @@ type Scenario[K comparable] struct {
 // At calls do, in the name of somebody else, who changes a [World] for example, after that much virtual time
 // since the run began.
 func (s *Scenario[K]) At(after time.Duration, do func()) {
-	s.run.sim.after(after-time.Since(s.run.sim.began), "", nil, do)
+	s.run.sim.after(after-time.Since(s.run.sim.began), "", nil, s.run.sim.counted(do))
 }
 
 // Sometime calls do once, in the name of somebody else, at a time that differs from run to run, as when a
@@ -51,10 +51,10 @@ func (s *Scenario[K]) At(after time.Duration, do func()) {
 // it in the story and the schedule.
 func (s *Scenario[K]) Sometime(what string, do func()) {
 	m := s.run.sim
-	tell := func() {
+	tell := m.counted(func() {
 		m.tell("", "somebody: %s", what)
 		do()
-	}
+	})
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if after := m.decide(sometime, what); after > 0 {

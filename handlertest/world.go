@@ -151,9 +151,6 @@ func (w *World[K, V]) clone(v V) V {
 
 // Set creates the object with that key, or changes it, in the name of somebody else.
 func (w *World[K, V]) Set(key K, value V) {
-	if _, exists := w.Get(key); !exists {
-		w.sim.addOther()
-	}
 	o, err := w.change(Object[K, V]{Key: key, Value: value}, mayExist, false)
 	if err != nil && err != ErrUnchanged {
 		w.sim.tell("", "somebody: sets %s = %+v: %v", w.label(o), o.Value, err)
