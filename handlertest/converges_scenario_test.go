@@ -39,15 +39,27 @@ func TestClientOfOthers(t *testing.T) {
 			})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		find := func(t *testing.T, ticks bool) {
 			found := handlertest.Find(t, func(s scenario) {
 				var c client
-				with(func(p process, apps client) handler { c = apps; return setsStatus(p, apps) })(s)
+				with(func(p process, apps client) handler {
+					c = apps
+					if ticks {
+						go func() {
+							for p.Context().Err() == nil {
+								time.Sleep(time.Minute)
+							}
+						}()
+					}
+					return setsStatus(p, apps)
+				})(s)
 				use(s, func() { _, _ = c.Get(context.Background(), "web") })
 			})
 			wantReport(t, found, "a Client or a Process is used by At, Sometime, Measure, Check or Always",
 				"use the World", "converges_scenario_test.go")
-		})
+		}
+		t.Run(name, func(t *testing.T) { find(t, false) })
+		t.Run(name+" beside a ticker", func(t *testing.T) { find(t, true) })
 	}
 }
 

@@ -44,6 +44,10 @@ func (s *sim) result() result {
 	return res
 }
 
+// usedByOthers is why a run itself waits.
+const usedByOthers = "a Client or a Process is used by At, Sometime, Measure, Check or Always, whose calls take no " +
+	"time: use the World"
+
 // runLabel is the label of the goroutines of a run. Goroutines that these start inherit it.
 const runLabel = "handlertest run"
 
@@ -68,8 +72,7 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			case !s.over:
 				res = s.result()
 				res.failed = &failure{kind: "bubble", text: fmt.Sprintf("all goroutines wait for each other, as when "+
-					"a Client or a Process is used by At, Sometime, Measure, Check or Always, whose calls take no "+
-					"time: use the World (%v):\n%s", v, stacksOf(run))}
+					"%s (%v):\n%s", usedByOthers, v, stacksOf(run))}
 			default:
 				res.leaves(fmt.Sprintf("goroutines are left when the context of the process has ended (%v):\n%s", v,
 					stacksOf(run)))

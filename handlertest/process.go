@@ -86,6 +86,8 @@ func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlo
 	select {
 	case <-granted:
 	case <-p.gone:
+	case <-time.After(d + stuckAfter): // A step is granted at its time, unless the run itself waits for one.
+		panic("handlertest: " + usedByOthers)
 	}
 	if p.isDead() {
 		runtime.Goexit()

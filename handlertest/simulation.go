@@ -163,8 +163,8 @@ func (s *sim) nextVersion() int64 {
 	return s.version
 }
 
-// How long a run may be. Each change that is in byScript allows a hundredth more: more objects take more writes.
-// What Others do is not: it may never end.
+// How long a run may be. Each change in byScript allows a hundredth more, because more objects take more
+// writes. What Others do allows nothing more: it may never end.
 const (
 	maxSteps  = 20_000
 	maxWrites = 1000 // of the truth, by processes

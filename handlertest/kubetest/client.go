@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -98,6 +99,9 @@ func (k *kubeClient) Get(ctx context.Context, key client.ObjectKey, into client.
 	k = k.past(into)
 	return k.read(ctx, func() error {
 		o := k.objects(kind)[key]
+		if o == nil && k.cluster.isGlobal(kind) { // Real clients ignore the namespace.
+			o = k.objects(kind)[client.ObjectKey{Name: key.Name}]
+		}
 		if o == nil {
 			return apierrors.NewNotFound(resource(kind), key.Name)
 		}
@@ -235,7 +239,7 @@ func (k *kubeClient) selected(kind schema.GroupVersionKind, objects []client.Obj
 				if err != nil {
 					return nil, err
 				}
-				ok = ok && slices.Contains(values, r.Value)
+				ok = ok && slices.Contains(values, r.Value) == (r.Operator != selection.NotEquals)
 			}
 		}
 		if ok {
@@ -247,8 +251,13 @@ func (k *kubeClient) selected(kind schema.GroupVersionKind, objects []client.Obj
 
 func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object,
 	r fields.Requirement) ([]string, error) {
+	if k.cached && r.Operator == selection.NotEquals {
+		return nil, errors.New("kubetest: non-exact field matches are not supported by the cache")
+	}
 	if k.manager != nil {
 		if values := k.manager.indexes[index{kind, r.Field}]; values != nil {
+			k.cluster.mu.Unlock() // It may use a client.
+			defer k.cluster.mu.Lock()
 			return values(o), nil
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -59,7 +60,7 @@ func TestVersionsAndStatus(t *testing.T) {
 				t.Errorf("%s: %v, %+v", what, err, pod)
 			}
 		}
-		want("create", c.Create(ctx, pod), pod.Status.Phase == "" && pod.UID != "" && pod.Generation == 1 &&
+		want("create", c.Create(ctx, pod), pod.Status.Phase == "" && len(pod.UID) == 36 && pod.Generation == 1 &&
 			!pod.CreationTimestamp.IsZero())
 		if err := c.Create(ctx, &corev1.Pod{ObjectMeta: meta("a")}); !apierrors.IsAlreadyExists(err) {
 			t.Errorf("created again: %v", err)
@@ -309,10 +310,17 @@ func TestLabels(t *testing.T) {
 			}
 		}
 		want("a label", []client.ListOption{client.MatchingLabels{"x": "1"}}, "pod-1")
+		want("another name", []client.ListOption{client.MatchingFieldsSelector{
+			Selector: fields.OneTermNotEqualSelector("metadata.name", "pod-1")}}, "pod-2")
 		if err := c.DeleteAllOf(ctx, &corev1.Pod{}, client.MatchingLabels{"x": "1"}); err != nil {
 			t.Error(err)
 		}
 		want("all that are left", nil, "pod-2")
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		cluster.Create(node)
+		if err := c.Get(ctx, client.ObjectKey{Namespace: "d", Name: "n"}, node); err != nil {
+			t.Errorf("an object without a namespace: %v", err)
+		}
 	}, nil)
 }
 

@@ -194,6 +194,7 @@ func TestDefault(t *testing.T) {
 			cluster := kubetest.NewCluster(s, scheme.Scheme)
 			cluster.Create(replicaSet(1))
 			cluster.Default = func(o client.Object) {
+				_ = cluster.Others().Get(t.Context(), client.ObjectKeyFromObject(o), &corev1.ConfigMap{}) // It may read.
 				if pod, ok := o.(*corev1.Pod); ok && pod.Spec.RestartPolicy == "" {
 					pod.Spec.RestartPolicy = "Always"
 				}

@@ -230,7 +230,10 @@ func TestWatchesAndRequeue(t *testing.T) {
 			cluster.Start(func(m *kubetest.Manager) error {
 				r := &waits{m.GetClient()}
 				err := m.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "from",
-					func(o client.Object) []string { return []string{o.GetAnnotations()["from"]} })
+					func(o client.Object) []string {
+						_ = r.Get(t.Context(), client.ObjectKeyFromObject(o), &corev1.ConfigMap{}) // It may read.
+						return []string{o.GetAnnotations()["from"]}
+					})
 				if err != nil {
 					return err
 				}

@@ -55,15 +55,13 @@ func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object, w writeO
 	if _, err := c.get(kind, client.ObjectKeyFromObject(o)); err == nil {
 		return nil, apierrors.NewAlreadyExists(resource(kind), o.GetName())
 	}
-	o.SetUID(types.UID("uid-" + strconv.Itoa(c.version+1)))
+	o.SetUID(types.UID(fmt.Sprintf("%08d-0000-4000-8000-%012[1]d", c.version+1)))
 	if o.SetGeneration(0); hasGeneration(kind) {
 		o.SetGeneration(1)
 	}
 	o.SetCreationTimestamp(metav1.Time{Time: time.Now().Truncate(time.Second)})
 	o.SetDeletionTimestamp(nil)
-	if c.Default != nil {
-		c.Default(o)
-	}
+	c.setDefaults(o)
 	if err := c.valid(kind, nil, o); err != nil {
 		return nil, err
 	}
@@ -103,9 +101,7 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, w w
 	if err != nil {
 		return nil, err
 	}
-	if c.Default != nil {
-		c.Default(now)
-	}
+	c.setDefaults(now)
 	if err := c.valid(kind, old, now); err != nil {
 		return nil, err
 	}
@@ -244,6 +240,15 @@ func (c *Cluster) put(kind schema.GroupVersionKind, old, now client.Object, dryR
 	c.show(change{kind, old, now})
 	c.scenario.Changed()
 	return nil
+}
+
+// setDefaults calls Default, without the lock.
+func (c *Cluster) setDefaults(o client.Object) {
+	if c.Default != nil {
+		c.mu.Unlock()
+		defer c.mu.Lock()
+		c.Default(o)
+	}
 }
 
 // admit calls OnChange, without the lock.
