@@ -48,7 +48,7 @@
 // A handler that waits for something that never happens is reported. One that computes forever is not: go
 // test ends it when its time is over, and the output has the schedule. So it is when a goroutine waits for
 // a sync.Mutex, RWMutex or Once that another one holds during a call of a client, because testing/synctest
-// cannot see such a wait. Use one worker then, and unlock in a deferred call, which also runs at a crash.
+// cannot see such a wait. Do not hold a mutex during a call of a client.
 //
 // # Other worlds
 //

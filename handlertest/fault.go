@@ -23,8 +23,7 @@ const (
 	FailedCall
 	// LostAnswer lets writes take effect and then fail with ErrUnavailable, as after a timeout.
 	LostAnswer
-	// Conflict lets somebody write to an object just before a handler does, which so writes to an old
-	// version, for some time.
+	// Conflict makes versioned writes of a process fail for a while: somebody has just written.
 	Conflict
 )
 

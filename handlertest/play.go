@@ -44,10 +44,6 @@ func (s *sim) result() result {
 	return res
 }
 
-// usedByOthers is why a run itself waits.
-const usedByOthers = "a Client or a Process is used by At, Sometime, Measure, Check or Always, whose calls take no " +
-	"time: use the World"
-
 // runLabel is the label of the goroutines of a run. Goroutines that these start inherit it.
 const runLabel = "handlertest run"
 
@@ -71,8 +67,8 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 					"testing/synctest, and must be called outside of them (%v)", v)}
 			case !s.over:
 				res = s.result()
-				res.failed = &failure{kind: "bubble", text: fmt.Sprintf("all goroutines wait for each other, as when "+
-					"%s (%v):\n%s", usedByOthers, v, stacksOf(run))}
+				res.failed = &failure{kind: "bubble", text: fmt.Sprintf("all goroutines wait for each other (%v):\n%s",
+					v, stacksOf(run))}
 			default:
 				res.leaves(fmt.Sprintf("goroutines are left when the context of the process has ended (%v):\n%s", v,
 					stacksOf(run)))
@@ -80,8 +76,10 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			ended <- res
 		}()
 		if deadline, ok := t.Deadline(); ok { // It may hang, where nothing in the bubble sees that.
+			began := time.Now()
 			lastWords := time.AfterFunc(time.Until(deadline)-time.Second, func() {
-				fmt.Fprintf(os.Stderr, "handlertest: the time of %s ends in the run %s\n", t.Name(), how)
+				fmt.Fprintf(os.Stderr, "handlertest: the time of %s ends in the run %s, which began %v ago (if that is "+
+					"less than 1s: raise -timeout or lower Scenario.Runs)\n", t.Name(), how, time.Since(began))
 			})
 			defer lastWords.Stop()
 		}

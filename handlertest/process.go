@@ -87,7 +87,8 @@ func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlo
 	case <-granted:
 	case <-p.gone:
 	case <-time.After(d + stuckAfter): // A step is granted at its time, unless the run itself waits for one.
-		panic("handlertest: " + usedByOthers)
+		panic("handlertest: a Client or a Process is used by At, Sometime, Measure, Check or Always, whose calls " +
+			"take no time: use the World")
 	}
 	if p.isDead() {
 		runtime.Goexit()

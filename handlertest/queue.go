@@ -56,11 +56,7 @@ func (q *processQueue[K]) AddCause(key K, cause workqueue.Cause) {
 }
 
 func (q *processQueue[K]) AddAfter(key K, d time.Duration) {
-	if d <= 0 {
-		q.Add(key)
-	} else {
-		q.ExtendedRateLimiting.AddAfter(key, d+q.decide(late, key))
-	}
+	q.addLate(key, func() { q.ExtendedRateLimiting.AddAfter(key, d) })
 }
 
 // Next is the way in which a pool gets keys.

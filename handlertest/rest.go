@@ -17,7 +17,7 @@ const stuckAfter = time.Hour
 type activity struct {
 	busy    bool     // A process starts, or a key is queued or held, or a call runs.
 	running []string // the calls
-	settled bool     // Nothing has changed for long enough, and the keys that wait have come since.
+	settled bool     // Nothing has changed for Settle, and each waiting key was called twice since.
 	failing []string // the keys that wait because their last call has failed, and why
 }
 

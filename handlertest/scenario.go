@@ -45,10 +45,10 @@ func (s *Scenario[K]) At(after time.Duration, do func()) {
 }
 
 // Sometime calls do once, in the name of somebody else, at a time that differs from run to run, as when a
-// user deletes something. The undisturbed run calls it when all else rests. Then there is a run for each
-// moment at which something happened in that one, and it comes early or late in the random runs. It must be
-// possible at any time since the run began, and the outcome must be the same whenever it happens. What names
-// it in the story and the schedule.
+// user deletes something. The undisturbed run calls it when all else rests. Then there is a run for each of
+// the first moments at which something happened in that one (Runs is the limit), and it comes early or late
+// in the random runs. It must be possible at any time since the run began, and the outcome must be the same
+// whenever it happens. What names it in the story and the schedule.
 func (s *Scenario[K]) Sometime(what string, do func()) {
 	m := s.run.sim
 	tell := m.counted(func() {

@@ -169,15 +169,13 @@ func oneByOne(first result) []schedule {
 // random runs the scenario with one seed after the other.
 func (s *search) random() string {
 	seed, err := number(seedVariable, 1)
-	runs, err2 := number(runsVariable, 0)
+	otherwise := uint64(cmp.Or(s.undisturbed.runs, randomRuns))
+	if testing.Short() {
+		otherwise /= 5
+	}
+	runs, err2 := number(runsVariable, otherwise)
 	if err := errors.Join(err, err2); err != nil {
 		return fmt.Sprintf("handlertest: %v", err)
-	}
-	if runs == 0 {
-		runs = uint64(cmp.Or(s.undisturbed.runs, randomRuns))
-		if testing.Short() {
-			runs /= 5
-		}
 	}
 	for i := range runs {
 		if res := s.under(newDecider(nil, seed+i), false); res.failed != nil {

@@ -314,6 +314,12 @@ func TestBadScenario(t *testing.T) {
 		}, []string{"the process has ended its goroutine (t.FailNow, runtime.Goexit)"}},
 		{"two worlds of one name", func(s scenario) { apps(s); apps(s) },
 			[]string{`two worlds with the name "apps"`}},
+		{"two keys of one text", func(s scenario) {
+			w := handlertest.NewWorld(s, "any", func(handlertest.Object[any, int]) []string { return []string{"web"} })
+			w.Set(1, 1)
+			w.Set("1", 1)
+			s.Start = func(process) handler { return func(context.Context, string) error { return nil } }
+		}, []string{"two keys have the same text, any/1: give them a method String"}},
 		{"a world made too late", func(s scenario) {
 			s.Start = func(p process) handler { apps(s).Client(p); return nil }
 		}, []string{"make it in the function of Converges, before Start"}},

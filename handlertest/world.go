@@ -138,6 +138,9 @@ func sorted[K comparable, V any](objects map[K]Object[K, V]) []Object[K, V] {
 func (w *World[K, V]) outcome(all objects) {
 	for _, o := range w.All() {
 		o.Version = 0
+		if _, exists := all[w.label(o)]; exists {
+			panic("handlertest: two keys have the same text, " + w.label(o) + ": give them a method String")
+		}
 		all[w.label(o)] = &o.Value
 	}
 }

@@ -69,15 +69,15 @@ func (m *Manager) start() error {
 	if len(m.controllers) == 0 {
 		return fmt.Errorf("no controller was added to the manager: build one with builder.ControllerManagedBy")
 	}
-	for _, r := range m.others {
-		go func() { _ = r.Start(m.Process.Context()) }()
-	}
 	for i, c := range m.controllers { // One after the other, so that each run is the same.
 		if err := m.startController(c, i == 0); err != nil {
 			return err
 		}
 	}
 	m.requests.flush()
+	for _, r := range m.others {
+		go func() { m.Process.Tell("a Runnable returns: %v", r.Start(m.Process.Context())) }()
+	}
 	return nil
 }
 

@@ -66,7 +66,7 @@ func handle(r reconcile.Func) worker.Handler[reconcile.Request] {
 			return worker.RequeueAfter(result.RequeueAfter)
 		//lint:ignore SA1019 Reconcilers still return it.
 		case result.Requeue:
-			return worker.RequeueAfter(time.Second) // The rate limiter's delays grow from 5 ms to 1,000 s.
+			return worker.RequeueAfter(time.Second) // 1 s stands for the rate limiter's delay.
 		}
 		return nil
 	}
