@@ -9,9 +9,8 @@ import (
 
 // Add queues item, from any replica. It does not block: the key goes to a buffer, in which further adds of it
 // are merged, and from there to the server as soon as the last call to it has returned. The buffer survives
-// an outage of the server, but not of this process: see AddContext and Flush. Once this replica has shut down
-// and its workers hold no key, Add does nothing; until then, other replicas can process what handlers add
-// that still run.
+// an outage of the server, but not of this process: see AddContext and Flush. Once this replica has ended,
+// Add does nothing; until then, other replicas can process what handlers add that still run.
 func (q *Queue[T]) Add(item T) { q.put(item, (*shard[T]).addLocked) }
 
 // AddContext is Add that returns nil when the server has item. That takes one round trip, shared with

@@ -118,11 +118,12 @@ func (a *Admin) Resume(ctx context.Context) error {
 // Keys yields up to limit keys of a list in its order or, if limit is not positive, all of them in no order.
 // It calls the server for every few hundred. Without a limit, every key that stays in the list is yielded;
 // a key that moves may be yielded twice, or not at all. With a limit above 256, or long keys, a key may also
-// be missed because others leave the list.
+// be missed because others leave the list. With a limit and several shards nothing is yielded before all
+// shards were read.
 //
-// If a shard does not answer, if ctx ends, or if what the server
-// has makes no sense, the others are yielded, and an error last. Keys reads alone, and works after shutdown
-// too.
+// If a shard does not answer, or if what the server has makes no sense, the keys of the other shards are
+// yielded, and an error last. When ctx ends, what was read until then is yielded, and ctx.Err(). Keys reads
+// alone, and works after shutdown too.
 func (a *Admin) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[string], error] {
 	return a.queue.keys(ctx, list, limit)
 }

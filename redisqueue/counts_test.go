@@ -1,12 +1,16 @@
 package redisqueue
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/leasing"
+	"github.com/redis/go-redis/v9"
 )
 
 // Numbers come at once, also while the server hangs: those of its last answer, with its time.
@@ -67,5 +71,42 @@ func TestQuestionsEnd(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond)
 	if now := q.Info().Calls; now != calls {
 		t.Errorf("%d calls after nobody has asked for a minute", now-calls)
+	}
+}
+
+// With one shard, keys are yielded as they are read, also with a limit.
+func TestKeysComePageByPage(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{})
+	addAll(q, keysNamed("k", 1000)...)
+	flush(t, q)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var last error
+	for _, err := range attach(t, client).Keys(ctx, ListQueued, 1000) {
+		last = err
+		cancel()
+	}
+	wantErr(t, last, context.Canceled)
+}
+
+// A shard that hangs does not hide the keys of the others.
+func TestKeysBesideHungShard(t *testing.T) {
+	client, hangs := startServer(t).client(), make(chan struct{})
+	q := newTestQueue(t, client, Config[string]{Shards: 2})
+	addAll(q, keysNamed("k", 50)...)
+	flush(t, q)
+	client.AddHook(hook(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if strings.HasSuffix(cmd.Name(), "_ro") && strings.Contains(fmt.Sprint(cmd.Args()...), q.shards[0].names.prefix) {
+				<-hangs
+			}
+			return next(ctx, cmd)
+		}
+	}))
+	defer close(hangs)
+	n := len(q.snapshotsOf(within(t, 3*time.Second), ListQueued, 100))
+	if n == 0 || n >= 50 {
+		t.Errorf("%d of 50 keys are there", n)
 	}
 }

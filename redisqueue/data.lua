@@ -82,7 +82,8 @@ local function makesSense(state)
 	return form and find(state, form)
 end
 
--- queuedSince returns since when the head of the line is queued, 0 for an empty line or a foreign state.
+-- queuedSince returns since when the head of the line is queued, 0 for an empty line or a state that another
+-- program has written.
 local function queuedSince(head)
 	local state = head and call('HGET', STATES, head)
 	return isQueued(state) and makesSense(state) and state or '0'

@@ -135,8 +135,8 @@ func (s *shard[T]) confirmLocked(target opSeq) <-chan error {
 	return result
 }
 
-// answerConfirmationsLocked answers the calls that wait for no operation in the buffer. No call of the server
-// is under way.
+// answerConfirmationsLocked answers the calls that wait for no operation in the buffer. The operations of the
+// last batch are applied, or back in the buffer.
 func (s *shard[T]) answerConfirmationsLocked() {
 	s.confirmations.executed = s.buffer.executed()
 	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c confirmation) bool {

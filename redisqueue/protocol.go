@@ -175,8 +175,8 @@ func (s *shard[T]) argv(b *batch) []any {
 
 // reply is what batch.lua returned.
 type reply struct {
-	// status is OK; FULL: as OK, but full; LOST: nothing was executed, the session is over; GONE: the batch was
-	// executed, then the session ended.
+	// status is OK; FULL: as OK, but full; LOST: nothing was executed, or its reply is lost with a part of the
+	// data: it is sent again, and the session is over; GONE: the batch was executed, then the session ended.
 	status             string
 	full               bool   // the server's memory was full: the adds were not executed
 	now                int64  // microseconds of the queue's clock
@@ -276,8 +276,7 @@ func parseReply(text string) (*reply, error) {
 				r.freed = append(r.freed, string(fence))
 			}
 		case "p":
-			by := parser{rest: p.take(int(p.number()))}
-			c.PausedSince, c.PausedBy = time.Now().Add(-fromMicros(r.now-by.digits(16))), by.rest
+			c.PausedSince, c.PausedBy = parsePausedBy(p.take(int(p.number())), r.now)
 		default:
 			p.bad = true
 		}
@@ -286,6 +285,16 @@ func parseReply(text string) (*reply, error) {
 		return nil, errReply
 	}
 	return r, nil
+}
+
+// parsePausedBy parses since when a queue is paused, and by whom, of a reply that was made at now. The server
+// may have lost it.
+func parsePausedBy(text string, now int64) (since time.Time, by string) {
+	p := parser{rest: text}
+	if micros := p.digits(16); !p.bad {
+		since, by = time.Now().Add(-fromMicros(now-micros)), p.rest
+	}
+	return since, by
 }
 
 // parseFailing parses since when a key fails, and its latest error, of a reply that was made at now.

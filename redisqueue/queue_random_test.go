@@ -82,8 +82,9 @@ type replica struct {
 }
 
 // olderScripts are those of other versions of the library with the same format of data. While two versions
-// run, as in a rolling upgrade, their scripts share the data. testdata has the script of each release, and one
-// from before the first: tools/README.md says how they get there.
+// run, as in a rolling upgrade, their scripts share the data. testdata has the script of each release, and
+// batch-unreleased.lua, an earlier state of the script from before the first release: tools/README.md says how
+// they get there.
 var olderScripts = sync.OnceValue(func() (scripts []*redis.Script) {
 	names, _ := filepath.Glob("testdata/batch-*.lua")
 	for _, name := range names {

@@ -76,8 +76,7 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 		c.PausedUntil = time.Now().Add(fromMicros(int64(p.number(left))))
 	}
 	if c.Paused {
-		by := parser{rest: f["pausedBy"]}
-		c.PausedSince, c.PausedBy = time.Now().Add(-fromMicros(int64(now)-by.digits(16))), by.rest
+		c.PausedSince, c.PausedBy = parsePausedBy(f["pausedBy"], int64(now))
 	}
 	return c, p.err
 }

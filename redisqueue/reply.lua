@@ -84,7 +84,7 @@ if freed then
 	call('HDEL', META, 'freed:' .. session)
 end
 
--- parseReply in protocol.go reads the same in this order. Less than zero means that there is no such time.
+-- parseReply in protocol.go reads the same in this order. -1: no call is needed; the pause has no end.
 local callIn = callAt < FOREVER and math.max(0, callAt - now) or -1
 local pauseLeft = isPaused and meta.pausedUntil - now or 0
 if meta.pausedUntil == FOREVER then pauseLeft = -1 end

@@ -49,7 +49,7 @@ type batch struct {
 	allCounts      bool
 	quits          bool // ends the session
 	noAdds         bool // leaves adds in the buffer: the server is full, and has refused some a moment ago
-	interrupted    bool // an attempt was answered by an error: the server may have executed a part of it
+	interrupted    bool // an attempt has failed: the server may have executed a part of it
 	began          time.Time
 }
 
@@ -173,7 +173,7 @@ func (s *shard[T]) deliver(b *batch) (r *reply) {
 		if err == nil {
 			r, err = parseReply(text)
 		}
-		b.interrupted = b.interrupted || isAnswer(err)
+		b.interrupted = b.interrupted || err != nil
 		return err
 	})
 	return r

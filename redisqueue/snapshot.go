@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -45,26 +46,32 @@ type KeyInfo[T comparable] struct {
 // keys is [Admin.Keys] with keys of the program's type.
 func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
 	return func(yield func(KeyInfo[T], error) bool) {
-		var errs []error
+		errs := make([]error, len(q.shards))
 		type ranked struct {
 			KeyInfo[T]
 			rank int // in its shard
 		}
-		var first []ranked // with a limit: the first ones of each shard
-		for _, s := range q.shards {
-			rank := 0
+		found := make([][]ranked, len(q.shards)) // with a limit: the first ones of each of several shards
+		var reading sync.WaitGroup
+		for i, s := range q.shards {
+			if limit > 0 && len(q.shards) > 1 {
+				reading.Go(func() { // A shard that hangs must not hide the others.
+					for k, err := range s.keys(ctx, list, limit) {
+						if errs[i] = err; err == nil {
+							found[i] = append(found[i], ranked{k, len(found[i])})
+						}
+					}
+				})
+				continue
+			}
 			for k, err := range s.keys(ctx, list, limit) {
-				rank++
-				switch {
-				case err != nil:
-					errs = append(errs, err)
-				case limit > 0:
-					first = append(first, ranked{k, rank})
-				case !yield(k, nil):
+				if errs[i] = err; err == nil && !yield(k, nil) {
 					return
 				}
 			}
 		}
+		reading.Wait()
+		first := slices.Concat(found...)
 		slices.SortFunc(first, func(a, b ranked) int {
 			return cmp.Or(order(list, a.KeyInfo, b.KeyInfo), cmp.Compare(a.rank, b.rank))
 		})

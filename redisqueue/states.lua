@@ -1,6 +1,5 @@
--- What a batch changes in STATES, what leaves HELD, which keys enter LINE, and which leave DELAYS because
--- their time has come is in these variables until handout.lua writes it, with what enters HELD. All else that
--- becomes of keys is written at once.
+-- These variables collect what the batch changes in STATES, HELD, LINE and DELAYS (due keys). handout.lua
+-- writes them. All else is written at once.
 
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
 local touched = {} -- set of the keys whose states are written back: this batch has set or removed them

@@ -57,6 +57,9 @@ func pauseOf(n redisqueue.Counts) string {
 	if !n.PausedUntil.IsZero() {
 		until = "until " + n.PausedUntil.UTC().Format(time.RFC3339)
 	}
+	if n.PausedSince.IsZero() { // The server has lost it.
+		return "yes, " + until
+	}
 	since := n.PausedSince.UTC().Format(time.RFC3339)
 	return fmt.Sprintf("yes, %s, by %s since %s", until, escaped(n.PausedBy, false), since)
 }
@@ -64,7 +67,7 @@ func pauseOf(n redisqueue.Counts) string {
 // states are what ls knows: the names of lists of the queue.
 var states = []string{"processing", "queued", "waiting", "failing", "givenup"}
 
-// list prints the keys page by page, so that a million of them need no memory.
+// list prints the keys. With -n 0 it prints page by page, so that a million keys need no memory.
 func (c *command) list(ctx context.Context, wanted []string) error {
 	if len(wanted) == 0 {
 		wanted = states

@@ -228,7 +228,15 @@ var commands = map[string]struct {
 	"rm":      {keys, "", change("removed", (*redisqueue.Admin).Remove)},
 	"release": {keys, "", change("released", (*redisqueue.Admin).Release)},
 	"pause": {"", "for", func(c *command, ctx context.Context, _ []string) error {
-		return c.queue.Pause(ctx, cmp.Or(c.pauseFor, operate.UntilResumed))
+		err := c.queue.Pause(ctx, cmp.Or(c.pauseFor, operate.UntilResumed))
+		if err != nil || c.pauseFor == 0 {
+			return err
+		}
+		n, err := c.queue.Counts(ctx)
+		if err == nil { // A pause that ends later may hold.
+			fmt.Fprintf(c.out, "paused      %s\n", pauseOf(n))
+		}
+		return err
 	}},
 	"resume": {"", "", func(c *command, ctx context.Context, _ []string) error { return c.queue.Resume(ctx) }},
 	"purge":  {"", "yes", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},

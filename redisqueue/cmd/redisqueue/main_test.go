@@ -44,6 +44,7 @@ func TestCommands(t *testing.T) {
 	command("stats", "-json").prints(t, `"queued":3`)
 	command("pause").prints(t)
 	command("stats").prints(t, "paused      yes, until somebody resumes it, by ")
+	command("pause", "-for", "1h").prints(t, "paused      yes, until somebody resumes it, by ") // The later end counts.
 	command("resume").prints(t)
 	command("stats").prints(t, "paused      no")
 	command("-h").prints(t, "retry KEY", "-timeout", "Exit codes")
