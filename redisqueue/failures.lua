@@ -110,8 +110,12 @@ local function fail(key, details)
 	left = math.max(left, atLeast)
 	call('ZADD', FAILURES, attempt, key)
 	setTrouble(FAILING, key, whole(since) .. ' ' .. sub(reason, 1, 512))
+	local isOnlyRetry = same and call('ZSCORE', DELAYS, key) == call('ZSCORE', RETRIES, key)
 	call('ZADD', RETRIES, digits(now + left), key)
 	addAfter(key, left, isHeld(states[key]) and priorityOf(HELD_PRIORITY, key) or 0)
+	if isOnlyRetry then -- addAfter keeps the earlier time, and atLeast may say a later one.
+		call('ZADD', DELAYS, digits(now + left), key)
+	end
 	return attempt, left, same and 's'
 end
 
