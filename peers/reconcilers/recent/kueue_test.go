@@ -108,5 +108,5 @@ func TestProvisioningFindings(t *testing.T) {
 			}
 			return nil
 		}
-	}), "", "it never comes to rest: after 1000 writes in 2.0")
+	}), "", "it never comes to rest: after 1070 writes in 2.1")
 }
