@@ -30,7 +30,8 @@ const (
 // except those kept aside, which are dropped. Further calls wait with the first and return the same: the
 // first context that is done ends all of them. After [ErrRestored], Leave returns that.
 //
-// Leave returns after the calls of the store and of the logger that are under way, even if ctx is done.
+// Leave returns after the calls of the store that are under way, even if ctx is done. What handlers still do
+// may be logged later.
 //
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {
