@@ -136,6 +136,7 @@ func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
 		ofA := &faulty{Store: store}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: fast})
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		before := a.mu.view.table.slots[0].epoch
 		ofA.cutOff(true)
 		mustDelete(t, store, "g-table")
@@ -144,10 +145,9 @@ func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
 		ofA.cutOff(false)
 		time.Sleep(20 * time.Second)
 		wantHeld(t, 1, 1)(a, b)
-		for i, s := range b.mu.view.table.slots {
-			if s.epoch <= before {
-				t.Errorf("slot %d has the epoch %d, after %d", i, s.epoch, before)
-			}
+		synctest.Wait()
+		if epoch := b.mu.view.table.slots[0].epoch; epoch <= before {
+			t.Errorf("FAILURE: the epoch is %d, after %d", epoch, before)
 		}
 	})
 }
@@ -158,12 +158,14 @@ func TestNewTableWithLowerEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
 		a, b, _, _ := two(t, store, 2)
+		synctest.Wait()
 		before := a.mu.view.table.slots[0].epoch
 		mustRemake(t, store, Record{Name: "g-table", Group: "g", Data: newTable("other", 2, 5).encode()})
 		wantNoSlotTwiceFor(t, 35*time.Second, a, b)
 		wantHeld(t, 1, 1)(a, b)
-		if fence := a.mu.view.table.slots[0].epoch; fence <= before {
-			t.Errorf("FAILURE: the fence is %d, after %d", fence, before)
+		synctest.Wait()
+		if epoch := a.mu.view.table.slots[0].epoch; epoch <= before {
+			t.Errorf("FAILURE: the epoch is %d, after %d", epoch, before)
 		}
 	})
 }
