@@ -37,6 +37,20 @@ func (s *script) NumRequeues(item string) int {
 	return 42
 }
 
+// A StatsProvider sees how many keys fail: it watches the outermost layer.
+func TestStatsProviderSeesFailingKeys(t *testing.T) {
+	provider := &reader{}
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
+		Name: "q", MetricsProvider: provider}).(workqueue.ExtendedRateLimiting[string])
+	defer q.ShutDown()
+	q.Add("a")
+	q.Get()
+	q.Fail(t.Context(), "a", workqueue.Failure{})
+	if st := provider.stats[0](); len(provider.stats) != 1 || st.Failing != 1 || st.Processing != 1 {
+		t.Errorf("%d watched, %+v", len(provider.stats), st)
+	}
+}
+
 // A limiter that hangs blocks only its caller: no lock is held while it is asked.
 func TestLimiterHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -320,7 +320,7 @@ func TestOneOfManyGivenUpKeys(t *testing.T) {
 	}
 }
 
-// An action on one key does not wait for one that goes over all.
+// An action on one key does not wait for an action on all keys.
 func TestOneKeyDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})

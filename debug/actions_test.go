@@ -357,7 +357,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A method of the queue panics: the action is reported as one that failed.
+// A method of the queue panics: the action is reported as failed.
 func TestActionThatPanics(t *testing.T) {
 	h := newAudited(t)
 	a := workqueue.KeySnapshot[any]{Key: "a", State: workqueue.KeyWaiting}

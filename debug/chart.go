@@ -38,8 +38,8 @@ func addsOf(a, b sample) float64   { return perSecond(b.adds-a.adds, a, b) }
 func donesOf(a, b sample) float64  { return perSecond(b.dones-a.dones, a, b) }
 func errorsOf(a, b sample) float64 { return perSecond(b.errors-a.errors, a, b) }
 
-// perSecond returns a rate. A sum that falls lacks a pool that has ended: what is left is not new. A sample
-// that is early, after one that was late, makes no high rate of few events.
+// perSecond returns a rate. A sum that falls lacks a pool that has ended: what is left is not new. Two
+// samples that are close together make no high rate of few events.
 func perSecond(n float64, a, b sample) float64 { return max(0, n) / max(1, b.at.Sub(a.at).Seconds()) }
 
 // mean returns the mean of some times, or 0.

@@ -56,7 +56,7 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 	return row
 }
 
-// rows returns keys for a list of that state. It asks the queue about those of which it has said nothing, and
+// rows returns keys for a list of that state. It asks the queue about keys that it has said nothing of, and
 // leaves out given-up keys that fail again.
 func (r *reading) rows(keys []knownKey, state string) (rows []keyRow) {
 	for _, k := range keys {
@@ -96,7 +96,7 @@ func (k knownKey) printable(text string) knownKey {
 	return k
 }
 
-// printableCauses returns a printable copy of c, or nil if there are none.
+// printableCauses returns a printable copy of c, or nil without causes.
 func printableCauses(c *workqueue.Causes) *workqueue.Causes {
 	if c == nil || c.IsZero() {
 		return nil
@@ -120,7 +120,7 @@ func (k keyRow) IsInQueue() bool {
 // IsGivenUp reports that the record of its failures is all that is left of the key.
 func (k keyRow) IsGivenUp() bool { return k.State == stateGivenUp }
 
-// Attempt returns the number of the running call, or of the last one that has failed, or 0.
+// Attempt returns the number of the running call, or of the last failed call, or 0.
 func (k keyRow) Attempt() int {
 	switch {
 	case k.InPools.Running != nil:

@@ -367,7 +367,7 @@ func TestPoolOfTheKeysQueue(t *testing.T) {
 	}
 }
 
-// A foreign queue lists only the keys that are held. A failing one has its page all the same.
+// A foreign queue lists only the keys that are held. A failing key still has its page.
 func TestFailingKeysOfForeignQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[any](time.Hour, time.Hour)

@@ -75,8 +75,8 @@ func wantsJSON(r *http.Request) bool {
 }
 
 const (
-	// pageTime is how long a page may take, and searchTime one that may search all keys of a queue. A million
-	// keys take less than a second.
+	// pageTime is how long a page may take, and searchTime a page that may search all keys of a queue.
+	// A million keys take less than a second.
 	pageTime   = 5 * time.Second
 	searchTime = time.Minute
 )

@@ -40,7 +40,7 @@ func TestMinIntervalIsForgotten(t *testing.T) {
 	})
 }
 
-// Of several keys that are added at one moment, one of which cannot be added, none is.
+// If one of several keys that are added together cannot be added, no key is.
 func TestAddOfABadKeyAmongOthers(t *testing.T) {
 	q := pq.New(pq.Config[any]{Group: func(key any) string {
 		if key == "bad" {

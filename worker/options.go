@@ -149,7 +149,7 @@ func (o *Options[T]) setDefaults() {
 	}
 }
 
-// buckets returns the buckets of the histograms: the provider's, or our own if it has none that make sense.
+// buckets returns the buckets of the histograms: the provider's, or our own if these make no sense.
 func (o *Options[T]) buckets() *observe.Buckets {
 	bounds := observe.HandlerBounds
 	if p, ok := o.provider().(interface{ PoolHistogramBounds() []float64 }); ok {

@@ -294,9 +294,9 @@ func (p *Pool[T]) locked(f func()) {
 	f()
 }
 
-// WaitIdle waits, in tests, until the queue has no key, not even one that waits or is on hold, and
-// Options.List has succeeded. It returns ctx.Err() if ctx ends first, and an error if Run cannot begin, or
-// has returned before that.
+// WaitIdle waits, in tests, until no key is queued, waits, is held or is on hold, and Options.List has
+// succeeded. It returns ctx.Err() if ctx ends first, and an error if Run cannot begin, or has returned before
+// that.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.tracker.argsErr; err != nil {
 		return err
