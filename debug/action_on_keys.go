@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -39,9 +38,8 @@ func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (*bulkResul
 	if r.missing != nil && !do.ofPools {
 		return nil, "", r.missing
 	}
-	ids := slices.DeleteFunc(form["id"], func(id string) bool { return id == "" })
 	ofSet := form.Has("of") && do.ForAll != ""
-	if ofSet || len(ids) != 1 { // One key does not wait for those who go over all.
+	if ofSet || form.Get("id") == "" { // A key with an id does not wait for those who go over all.
 		done, err := searchTurn(r.ctx, h.acting)
 		defer done()
 		if err != nil {
@@ -52,7 +50,8 @@ func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (*bulkResul
 	if ofSet {
 		return a.set(form.Get("of"), form.Get("error"), form.Get("count"))
 	}
-	return a.named(form["key"], ids)
+	text, err := a.single(form.Get("key"), form.Get("id"))
+	return nil, text, err
 }
 
 // set acts on all keys of a set whose errors contain text. confirmed is how many the reader has expected.
@@ -65,32 +64,6 @@ func (a *onKeys) set(set, text, confirmed string) (*bulkResult, string, error) {
 	a.result.LeftMore = a.isPartial()
 	if n, err := strconv.Atoi(confirmed); err == nil {
 		a.result.Gone = max(a.result.Gone, n-a.result.Keys-a.result.Left)
-	}
-	return a.answer()
-}
-
-// named acts on the keys that the page shows with these texts and ids.
-func (a *onKeys) named(texts, ids []string) (*bulkResult, string, error) {
-	if len(texts) == 1 {
-		text, err := a.single(texts[0], strings.Join(ids, ""))
-		return nil, text, err
-	}
-	if len(ids) != len(texts) {
-		return nil, "", refuse(http.StatusBadRequest, "Of several keys each needs the field id.")
-	}
-	for i, text := range texts {
-		var keys []knownKey
-		if a.failed == nil {
-			keys, a.failed = a.find(text, ids[i])
-		}
-		switch {
-		case a.failed != nil:
-			a.result.Left++
-		case len(keys) == 0:
-			a.result.Gone++
-		default:
-			a.each(slices.Values(keys[:1]))
-		}
 	}
 	return a.answer()
 }
@@ -111,7 +84,6 @@ func (a *onKeys) single(text, id string) (string, error) {
 	case a.result.Keys == 0:
 		return "", refuse(http.StatusNotFound, "%s", a.noKey)
 	case a.Name == "retry":
-		a.moveToFront(keys[0].key())
 		return a.retryText(keys[0].key()), nil
 	}
 	return a.doneText(text), nil
@@ -169,7 +141,7 @@ func (a *onKeys) one(k knownKey) {
 }
 
 func (a *onKeys) answer() (*bulkResult, string, error) {
-	text := a.result.sentence(a.several)
+	text := a.result.sentence(a.doneToAll)
 	if a.failed != nil {
 		a.failed = refuse(statusOf(a.failed), "%s %s", a.failed, text)
 	}

@@ -25,8 +25,6 @@ type Action struct {
 	Of, ErrorContains string
 	// For is how long a pause lasts, or zero without an end.
 	For time.Duration
-	// Selected are the texts of the keys, if it is for several that were chosen one by one. Then Key is empty.
-	Selected []string
 	// Keys is to how many keys it was done, Left how many it did not come to.
 	Keys, Left int
 	// Err is why nothing was done, or not all, or nil.
@@ -45,7 +43,6 @@ func (a Action) String() string {
 	add(a.Group != "", " group=%q", a.Group)
 	add(a.Of != "", " of=%q", a.Of)
 	add(a.ErrorContains != "", " errorContains=%q", a.ErrorContains)
-	add(len(a.Selected) > 0, " selected=%q", a.Selected)
 	add(a.For > 0, " for=%v", a.For)
 	add(true, " keys=%d", a.Keys)
 	add(a.Left > 0, " left=%d", a.Left)
@@ -127,9 +124,6 @@ func parseAction(r *http.Request) (a Action, err error) {
 		Name: short(form.Get("action"), maxName), Queue: short(form.Get("queue"), maxName),
 		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
 		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
-	}
-	if keys := form["key"]; len(keys) > 1 {
-		a.Key, a.Selected = "", mapped(keys, func(key string) string { return short(key, maxKey) })
 	}
 	var durationErr error
 	if form.Get("for") != "" {

@@ -19,13 +19,13 @@ type action struct {
 	ifShutDown string
 
 	// An action on keys has toKey, which returns false if there is nothing to do it to, any more. suits reports
-	// whether a page offers it for a key. done says what was done to a key, several to how many, and noKey that
-	// no key is called so. ofPools: the keys are those of the pools, so the queue need not answer.
+	// whether a page offers it for a key. done says what was done to a key, doneToAll (with ForAll) to how many,
+	// and noKey that no key is called so. ofPools: the keys are those of the pools; the queue need not answer.
 
-	toKey                func(*reading, knownKey) bool
-	suits                func(keyRow) bool
-	done, several, noKey string
-	ofPools              bool
+	toKey                  func(*reading, knownKey) bool
+	suits                  func(keyRow) bool
+	done, doneToAll, noKey string
+	ofPools                bool
 
 	// toQueue does it to the queue or, if ofGroup, to a group, for that long if it is a pause.
 	toQueue func(r *reading, group string, lasts time.Duration)
@@ -40,15 +40,14 @@ var actions = []*action{
 		ifShutDown: "The queue is shut down: it takes no more keys.",
 		toKey:      (*reading).retry,
 		suits:      func(keyRow) bool { return true },
-		several:    "Retried", noKey: "No such key.",
+		doneToAll:  "Retried", noKey: "No such key.",
 	},
 	{
 		Name: "remove", Button: "Remove",
 		isPossible: func(r *reading) bool { return r.entry.queue.Remove != nil },
 		toKey:      (*reading).remove,
 		suits:      func(k keyRow) bool { return k.State != stateGivenUp && k.State != stateFailing },
-		done:       "Removed %s, and forgot its failures.",
-		several:    "Removed", noKey: "No such key in the queue.",
+		done:       "Removed %s, and forgot its failures.", noKey: "No such key in the queue.",
 	},
 	{
 		Name: "forget", Button: "Forget failures", ForAll: "Forget all failures",
@@ -59,8 +58,8 @@ var actions = []*action{
 		suits: func(k keyRow) bool {
 			return k.State == stateGivenUp || k.State == stateFailing || k.Failure != nil || k.InQueue.Requeues > 0
 		},
-		done:    "Forgot the failures of %s.",
-		several: "Forgot the failures of", noKey: "No such key.",
+		done:      "Forgot the failures of %s.",
+		doneToAll: "Forgot the failures of", noKey: "No such key.",
 	},
 	{
 		Name: "cancel", Button: "Cancel", ofPools: true,
@@ -68,10 +67,9 @@ var actions = []*action{
 		toKey: func(r *reading, k knownKey) bool {
 			return r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(k.key()) })
 		},
-		suits:   func(k keyRow) bool { return k.State == stateProcessing && k.InPools.OnHold == nil },
-		done:    "Ended the context of the handler of %s. What it returns decides what follows.",
-		several: "Canceled the handlers of",
-		noKey:   "No handler has a key that is called that: it may just have ended.",
+		suits: func(k keyRow) bool { return k.State == stateProcessing && k.InPools.OnHold == nil },
+		done:  "Ended the context of the handler of %s. What it returns decides what follows.",
+		noKey: "No handler has a key that is called that: it may just have ended.",
 	},
 	{
 		Name: "release", Button: "Release", ofPools: true,
@@ -79,10 +77,9 @@ var actions = []*action{
 		toKey: func(r *reading, k knownKey) bool {
 			return r.anyPool(func(p *worker.Inspector) bool { return p.Release(k.key()) })
 		},
-		suits:   func(k keyRow) bool { return k.InPools.OnHold != nil },
-		done:    "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
-		several: "Ended the holds of",
-		noKey:   "No key on hold is called that: the hold may just have ended.",
+		suits: func(k keyRow) bool { return k.InPools.OnHold != nil },
+		done:  "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
+		noKey: "No key on hold is called that: the hold may just have ended.",
 	},
 	{
 		Name: "pause", done: "Paused the queue",
@@ -209,19 +206,5 @@ func (r *reading) resume() {
 	}
 	for _, p := range r.pausablePools() {
 		p.pool.Resume()
-	}
-}
-
-// moveToFront gives a queued key a priority above that of the line's head, if the queue has priorities.
-func (r *reading) moveToFront(key any) {
-	q := r.entry.queue
-	if q.AddWithPriority == nil {
-		return
-	}
-	if now, _ := q.SnapshotKey(key); now.State != workqueue.KeyQueued {
-		return
-	}
-	if line := q.Snapshot(1).Queued; len(line) > 0 && line[0].Key != key {
-		q.AddWithPriority(key, max(line[0].Priority, line[0].Priority+1), 0)
 	}
 }

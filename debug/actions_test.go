@@ -375,3 +375,12 @@ func TestActionThatPanics(t *testing.T) {
 	}()
 	post(t, h, asPage, "queue", "q", "action", "retry", "key", "a")
 }
+
+// Without actions a page has no buttons.
+func TestPageWithoutActions(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	newRateLimited[string](t, "q", h).AddAfter("a", time.Hour)
+	if body := get(h, "?queue=q").Body.String(); strings.Contains(body, "data-action=") {
+		t.Error("there are buttons")
+	}
+}

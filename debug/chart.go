@@ -42,14 +42,6 @@ func errorsOf(a, b sample) float64 { return perSecond(b.errors-a.errors, a, b) }
 // samples that are close together make no high rate of few events.
 func perSecond(n float64, a, b sample) float64 { return max(0, n) / max(1, b.at.Sub(a.at).Seconds()) }
 
-// mean returns the mean of some times, or 0.
-func mean(a, b [2]float64) float64 {
-	if b[0] <= a[0] {
-		return 0
-	}
-	return max(0, b[1]-a[1]) / (b[0] - a[0])
-}
-
 var (
 	queued     = source{"a", "queued", func(_, b sample) float64 { return b.queued }}
 	keySources = []source{
@@ -59,10 +51,6 @@ var (
 		{"d", "on hold", func(_, b sample) float64 { return b.onHold }},
 	}
 	rateSources = []source{{"a", "adds", addsOf}, {"b", "dones", donesOf}, {"d", "errors", errorsOf}}
-	timeSources = []source{
-		{"a", "in the line", func(a, b sample) float64 { return mean(a.latency, b.latency) }},
-		{"b", "in work", func(a, b sample) float64 { return mean(a.work, b.work) }},
-	}
 )
 
 // charts returns what is drawn on a queue's page.
@@ -70,7 +58,6 @@ func charts(samples []sample, every time.Duration) []chart {
 	return []chart{
 		newChart("Keys", samples, every, countText, keySources...),
 		newChart("Per second", samples, every, perSecondText, rateSources...),
-		newChart("Mean times", samples, every, precise, timeSources...),
 	}
 }
 

@@ -16,7 +16,7 @@
 // wherever it is mounted and with or without [net/http.StripPrefix]; what is shown depends on the query
 // alone:
 //
-//	?sort=…&search=…&page=…   the list of queues, 50 a page, those in most trouble first
+//	?search=…&page=…          the list of queues, 50 a page, those in most trouble first
 //	?queue=ID                 one queue, and the first 25 keys of each state
 //	?queue=ID&error=…         the same, with the failing and given-up keys whose errors contain that text
 //	?queue=ID&state=…&page=…  all its keys that are processing, on_hold, queued, waiting, failing or given_up
@@ -25,9 +25,8 @@
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
 //	&format=json              each of them as JSON (or format=html; both override the Accept header)
 //
-// Sort is one of trouble, queued, oldest, longest, unanswered (the oldest change without a success), failing,
-// given_up, errors and name. By trouble, queues that do not reach their server come first, then red ones,
-// then amber ones; among equals the one whose key has been held or queued for longest.
+// The list begins with queues that do not reach their server; then come red ones, then amber ones, and among
+// equals the one whose key has been held or queued for longest.
 //
 // A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose
 // texts contain it are shown. A search goes over all keys, a few hundred at a time; a million take less than
@@ -51,7 +50,7 @@
 //
 // With Options.Actions, a POST changes a queue. Its form has these fields:
 //
-//	action   retry     adds the key now. A single key gets a priority above the next key's, if there are any
+//	action   retry     adds the key now
 //	         forget    makes the limiter and the pools forget its failures; a given-up key leaves the list
 //	         remove    takes it out of the queue and forgets its failures
 //	         cancel    ends the context of the handler that has it: see [worker.Pool.Cancel]
@@ -61,7 +60,7 @@
 //	queue    the queue's id
 //	key, id  the text of the key, whole or as the page shows it, and what distinguishes it from others with
 //	         that text. Without id nothing is done if several keys of the queue have the text, but cancel and
-//	         release then take the first. For several keys at once, each has a field key and a field id.
+//	         release then take the first.
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.
@@ -73,7 +72,7 @@
 // queue itself kept it as given up.
 //
 // The answer is an object with action, queue, key, group, and text, which says what was done; error, if not
-// all was done. For several keys, also: keys, how many it was done to; gone, how many had left meanwhile;
+// all was done. With of, also: keys, how many it was done to; gone, how many had left meanwhile;
 // left, how many were not done in ten seconds, or because the queue was shut down or its server did not
 // answer; left_more, if there may be others: a queue lists 10,000 given-up keys, or the time was over. Repeat
 // the action until both are gone.

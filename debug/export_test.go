@@ -4,7 +4,7 @@ import "context"
 
 // Point is what there was at a time, and what had happened since the point before.
 type Point struct {
-	Adds, Dones, Errors, Queued, Latency, Work float64
+	Adds, Dones, Errors, Queued float64
 }
 
 // History returns what the charts of a queue are drawn from.
@@ -12,8 +12,7 @@ func (h *Handler) History(id string) (all []Point) {
 	samples := h.find(id).history.all()
 	for i, b := range samples[1:] {
 		a := samples[i]
-		all = append(all, Point{addsOf(a, b), donesOf(a, b), errorsOf(a, b), b.queued,
-			mean(a.latency, b.latency), mean(a.work, b.work)})
+		all = append(all, Point{addsOf(a, b), donesOf(a, b), errorsOf(a, b), b.queued})
 	}
 	return all
 }

@@ -200,7 +200,7 @@ func getJSON[R any](t *testing.T, h http.Handler, query string) (answer R) {
 type (
 	list struct {
 		Registered, Matching, Page, Pages int
-		Sort, Search                      string
+		Search                            string
 		Queues                            []listed
 	}
 	named  struct{ ID, Name string }

@@ -29,30 +29,21 @@ type history struct {
 	}
 }
 
-// sample is what a queue had at some time, and had counted until then. Latency and work are a number of times
-// and their sum.
+// sample is what a queue had at some time, and had counted until then.
 type sample struct {
 	at                              time.Time
 	queued, inWork, waiting, onHold float64
 	adds, dones, errors             float64
-	latency, work                   [2]float64
 }
 
 func (r *reading) sample() sample {
 	s := r.Stats
-	sum := func(h *workqueue.Histogram) (total [2]float64) {
-		if h != nil {
-			total = [2]float64{float64(h.Count()), h.Sum}
-		}
-		return total
-	}
 	m := sample{
 		at: r.At, queued: float64(s.Queued), inWork: float64(r.InWork()), waiting: float64(s.Waiting),
 		onHold: float64(s.OnHold), adds: float64(s.Adds), errors: float64(r.Workers.Failed),
-		latency: sum(s.Latency), work: sum(s.WorkDuration),
 	}
 	if s.WorkDuration != nil {
-		m.dones = m.work[0]
+		m.dones = float64(s.WorkDuration.Count())
 	} else if s.Shared == nil { // A shared queue counts its own adds alone.
 		// What was added is done, or still there.
 		m.dones = max(0, m.adds-float64(s.Queued+s.Again+s.Processing))

@@ -117,9 +117,6 @@ func (k keyRow) IsInQueue() bool {
 	return k.State == stateQueued || k.State == stateWaiting || k.State == stateProcessing
 }
 
-// IsGivenUp reports that the record of its failures is all that is left of the key.
-func (k keyRow) IsGivenUp() bool { return k.State == stateGivenUp }
-
 // Attempt returns the number of the running call, or of the last failed call, or 0.
 func (k keyRow) Attempt() int {
 	switch {
@@ -161,14 +158,6 @@ func (k keyRow) Error() string {
 		return ""
 	}
 	return k.Failure.Err
-}
-
-// LongError returns the beginning of an error that would fill many lines of a list, and otherwise "".
-func (k keyRow) LongError() string {
-	if len(k.Error()) <= longError {
-		return ""
-	}
-	return short(k.Error(), longError)
 }
 
 const (

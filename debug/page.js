@@ -48,17 +48,18 @@
 	}
 
 	// name is what a link or a button is known by, wherever its row has moved.
-	const name = (element) => element.getAttribute("href") ?? JSON.stringify({ ...(element.closest("details") ?? element).dataset });
+	const name = (element) =>
+		element.getAttribute("href") ?? JSON.stringify({ ...(element.closest("details") ?? element).dataset });
 
-	// becomeWithFocus keeps the focus on its link or button. If that is gone, the one that has taken its place in the section has
-	// the focus, or else the section, or the page.
+	// becomeWithFocus keeps the focus on its link or button. If that is gone, the one that has taken its place in
+	// the section has the focus, or else the page.
 	function becomeWithFocus(wanted) {
 		const at = document.activeElement;
 		if (at === null || at === live || !live.contains(at)) {
 			become(live, wanted);
 			return;
 		}
-		const focusable = (of) => [...of.querySelectorAll("a, button, summary, input")];
+		const focusable = (of) => [...of.querySelectorAll("a, button, summary")];
 		const was = name(at);
 		const section = at.closest("[aria-labelledby]")?.getAttribute("aria-labelledby");
 		const sectionNow = () => document.getElementById(section)?.closest("[aria-labelledby]") ?? live;
@@ -73,31 +74,6 @@
 		next.focus({ preventScroll: true });
 	}
 
-	// selected has the names of the boxes that are ticked: a refresh moves rows, and boxes do not move with them.
-	let selected = new Set();
-	const nameOfBox = (box) => `${box.closest("section").getAttribute("aria-labelledby")} ${box.dataset.id} ${box.dataset.key}`;
-	const boxesOf = (section) => [...section.querySelectorAll(".box")];
-
-	// showSelected ticks the boxes that were ticked before a refresh, and shows what can be done to several keys.
-	// What has left the page is not selected any more.
-	function showSelected() {
-		const there = new Set();
-		for (const section of live.querySelectorAll("section:has(.box)")) {
-			const boxes = boxesOf(section);
-			for (const box of boxes) {
-				if (box.checked = selected.has(nameOfBox(box))) {
-					there.add(nameOfBox(box));
-				}
-			}
-			const n = boxes.filter((box) => box.checked).length;
-			const all = section.querySelector(".all");
-			all.checked = n === boxes.length;
-			all.indeterminate = n > 0 && n < boxes.length;
-			section.querySelector(".selected").hidden = n === 0;
-		}
-		selected = there;
-	}
-
 	async function refresh() {
 		// A reader who has selected a key wants to copy it.
 		if (paused || document.hidden || !getSelection().isCollapsed) {
@@ -105,7 +81,6 @@
 		}
 		try {
 			const response = await fetch(location.href, {
-				headers: { Accept: "text/html" },
 				cache: "no-store",
 				signal: AbortSignal.timeout(65_000),
 			});
@@ -116,7 +91,6 @@
 			}
 			if (!paused) {
 				becomeWithFocus(fresh);
-				showSelected();
 				document.title = page.title;
 			}
 			note.textContent = "";
@@ -141,9 +115,11 @@
 		wait();
 	}
 
-	// answerOf returns the object that a response has. Something else may answer: a login page, a gateway, or a handler without actions.
+	// answerOf returns the object that a response has. Something else may answer: a login page, a gateway, or a
+	// handler without actions.
 	async function answerOf(response) {
-		const answer = response.headers.get("Content-Type")?.includes("json") ? await response.json() : {};
+		const isJSON = response.headers.get("Content-Type")?.includes("json");
+		const answer = isJSON ? await response.json() : {};
 		if (answer.error === undefined && answer.text === undefined && answer.count === undefined) {
 			const what = response.ok ? "Something else has answered, with" : "The program did not do it:";
 			return { error: `${what} status ${response.status}.` };
@@ -151,51 +127,52 @@
 		return answer;
 	}
 
-	// confirmed asks whether to do what a button is for. To an action on a set of keys it adds their number.
+	// countOf returns how many keys an action on a set would be for.
+	async function countOf(queue, set, error) {
+		const query = new URLSearchParams({ queue, count: set, error, format: "json" });
+		const response = await fetch(`${location.pathname}?${query}`, { cache: "no-store" });
+		return await answerOf(response);
+	}
+
+	// question returns what to ask before an action on some keys, a group or the queue, or undefined to ask nothing.
+	function question(action, of) {
+		switch (action) {
+			case "retry all": return `Retry ${of}?`;
+			case "forget":
+			case "forget all": return `Forget the failures of ${of}? Nothing else remembers a key that was given up.`;
+			case "remove": return `Remove ${of} from the queue, and forget its failures?`;
+			case "release": return `End the hold of ${of}?`;
+			case "cancel": return `Cancel the handler of ${of}?`;
+			case "pause": return `Pause queue ${of}? It hands out nothing meanwhile.`;
+			case "pause_group": return `Pause group ${of}?`;
+		}
+	}
+
+	// confirmed asks whether to do what a form is for. To an action on a set of keys it adds their number.
 	async function confirmed(form) {
-		const { action, queue, key, called: group, of, error, given_up, for: lasts } = Object.fromEntries(form);
-		const called = key || "(empty)";
-		let lost = of === "given_up" || of === "all" || given_up !== undefined;
-		let n = form.getAll("key").length;
-		let more = "";
-		if (of !== undefined) {
-			const query = new URLSearchParams({ queue, count: of, error });
-			const response = await fetch(`${location.pathname}?${query}`, {
-				headers: { Accept: "application/json" },
-				cache: "no-store",
-			});
-			const answer = await answerOf(response);
-			if (answer.error !== undefined) {
-				note.textContent = answer.error;
+		const { action, queue, key, called, of: set, error, for: lasts } = Object.fromEntries(form);
+		let asked;
+		if (set !== undefined) {
+			const { count, more, error: failed } = await countOf(queue, set, error);
+			if (failed !== undefined) {
+				note.textContent = failed;
 				return false;
 			}
-			n = answer.count;
-			more = answer.more ? "at least " : "";
-			form.set("count", n);
+			form.set("count", count);
+			const keys = `${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"}`;
+			asked = question(`${action} all`, more ? `at least ${keys}` : keys);
+		} else if (action === "pause") {
+			const name = document.querySelector("h1").textContent;
+			asked = question(action, lasts === undefined ? name : `${name} for ${lasts}`);
+		} else {
+			asked = question(action, (key ?? called) || "(empty)");
 		}
-		const keys = of === undefined && n === 1 ? called : `${more}${n.toLocaleString("en")} ${n === 1 ? "key" : "keys"}`;
-		const s = n === 1 ? "" : "s";
-		switch (action) {
-			case "retry": return of === undefined && n === 1 || confirm(`Retry ${keys}?`);
-			case "remove": return confirm(`Remove ${keys} from the queue, and forget ${n === 1 ? "its" : "their"} failures?`);
-			case "release": return confirm(`End the hold${s} of ${keys}?`);
-			case "cancel": return confirm(`Cancel the handler${s} of ${keys}?`);
-			case "forget": return confirm(`Forget the failures of ${keys}?${lost ? " That is the only record of what was given up: nothing adds it again by itself." : ""}`);
-			case "pause": return confirm(`Pause queue ${document.querySelector("h1").textContent}${lasts === undefined ? "" : ` for ${lasts}`}? It hands out nothing until ${lasts === undefined ? "it is resumed" : "then, or until it is resumed"}.`);
-			case "pause_group": return confirm(`Pause group ${group || "(empty)"}?`);
-		}
-		return true;
+		return asked === undefined || confirm(asked);
 	}
 
 	// act asks for what a button is for. The header is one that forms and other sites cannot send.
 	async function act(button) {
-		const { selected: ofSelected, ...fields } = button.dataset;
-		const form = new URLSearchParams(fields);
-		if (ofSelected !== undefined) {
-			for (const box of boxesOf(button.closest("section")).filter((box) => box.checked)) {
-				Object.entries(box.dataset).forEach(([field, value]) => form.append(field, value));
-			}
-		}
+		const form = new URLSearchParams(button.dataset);
 		if (button.ariaDisabled === "true") {
 			return; // A disabled button would lose the focus.
 		}
@@ -205,14 +182,10 @@
 			if (await confirmed(form)) {
 				const response = await fetch(location.pathname, {
 					method: "POST",
-					headers: { "X-Workqueue-Action": "1", Accept: "application/json" },
+					headers: { "X-Workqueue-Action": "1" },
 					body: form,
 				});
 				const answer = await answerOf(response);
-				if (ofSelected !== undefined && answer.error === undefined) {
-					selected.clear();
-					showSelected();
-				}
 				await refresh();
 				note.textContent = answer.error ?? "";
 				done.textContent = answer.error === undefined ? answer.text ?? "" : "";
@@ -229,15 +202,6 @@
 		if (button !== null) {
 			act(button);
 		}
-	});
-	live.addEventListener("change", ({ target }) => {
-		if (!target.matches(".box, .all")) {
-			return;
-		}
-		for (const box of target.matches(".all") ? boxesOf(target.closest("section")) : [target]) {
-			selected[target.checked ? "add" : "delete"](nameOfBox(box));
-		}
-		showSelected();
 	});
 	pauseButton.addEventListener("click", () => {
 		paused = !paused;

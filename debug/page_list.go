@@ -17,7 +17,7 @@ type listPage struct {
 	page
 	Time                 time.Time
 	Registered, Matching int
-	Search, Sort         string
+	Search               string
 	// Failing and GivenUp are the sums of all queues that match, and Oldest is the oldest change of these that
 	// no call has answered, or nil.
 	Failing, GivenUp int
@@ -32,38 +32,19 @@ type listRow struct {
 	Sparks []chart
 }
 
-// order is a way to sort the queues: the one with the most first, and by name where that is equal.
-type order struct {
-	Name, Title string
-	compare     func(a, b *reading) int
-}
-
-// by returns the order by a number.
-func by[N cmp.Ordered](name, title string, number func(*reading) N) order {
-	return order{name, title, func(a, b *reading) int { return cmp.Compare(number(a), number(b)) }}
-}
-
-// orders has the default first.
-var orders = []order{
-	{"trouble", "most in trouble", func(a, b *reading) int {
-		// The worst colour first; then what takes longest and, in queues without times, what is most.
-		return cmp.Or(
-			cmp.Compare(a.trouble(), b.trouble()),
-			cmp.Compare(a.longest(), b.longest()),
-			cmp.Compare(a.Failing(), b.Failing()),
-			cmp.Compare(a.Stats.Queued, b.Stats.Queued),
-			cmp.Compare(a.Stats.Processing, b.Stats.Processing),
-			cmp.Compare(a.Stats.Waiting, b.Stats.Waiting),
-		)
-	}},
-	by("queued", "most queued", func(r *reading) int { return r.Stats.Queued }),
-	by("oldest", "oldest queued", func(r *reading) time.Duration { return r.Stats.OldestQueued }),
-	by("longest", "longest in work", func(r *reading) time.Duration { return r.Stats.LongestRunning }),
-	by("unanswered", "oldest unanswered", func(r *reading) time.Duration { return r.Workers.OldestUnanswered }),
-	by("failing", "most failing keys", (*reading).Failing),
-	by("given_up", "most keys given up", (*reading).GivenUp),
-	by("errors", "most errors per second", func(r *reading) float64 { return r.Minute.Errors }),
-	by("name", "name", func(*reading) int { return 0 }),
+// compareTrouble orders the queues: the worst colour first; then what takes longest and, in queues without
+// times, what is most.
+func compareTrouble(a, b *reading) int {
+	return cmp.Or(
+		cmp.Compare(b.trouble(), a.trouble()),
+		cmp.Compare(b.longest(), a.longest()),
+		cmp.Compare(b.Failing(), a.Failing()),
+		cmp.Compare(b.Stats.Queued, a.Stats.Queued),
+		cmp.Compare(b.Stats.Processing, a.Stats.Processing),
+		cmp.Compare(b.Stats.Waiting, a.Stats.Waiting),
+		cmp.Compare(a.Name(), b.Name()),
+		cmp.Compare(a.ID(), b.ID()),
+	)
 }
 
 // longest is for how long a worker has had a key, or a key has been in the line. The line of a queue that is
@@ -92,9 +73,8 @@ func (r *reading) trouble() int {
 
 // listPage reads all queues, and reports those of the page that query asks for.
 func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
-	by := orders[max(0, slices.IndexFunc(orders, func(o order) bool { return o.Name == query.Get("sort") }))]
 	search, all := cut(query.Get("search"), maxName), h.readAll(ctx)
-	p := &listPage{Time: h.clock.Now().UTC(), Registered: len(all), Search: search, Sort: by.Name}
+	p := &listPage{Time: h.clock.Now().UTC(), Registered: len(all), Search: search}
 	all = slices.DeleteFunc(all, func(r *reading) bool {
 		return !strings.Contains(strings.ToLower(r.Name()), strings.ToLower(search))
 	})
@@ -105,20 +85,18 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 			p.Oldest = o
 		}
 	}
-	slices.SortFunc(all, func(a, b *reading) int {
-		return cmp.Or(by.compare(b, a), cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.ID(), b.ID()))
-	})
+	slices.SortFunc(all, compareTrouble)
 	p.Pager = newPager(query, len(all), pageLen, func(page int) string {
-		return href("sort", by.Name, "search", search, "page", page)
+		return href("search", search, "page", page)
 	})
 	all = all[(p.Pager.Page-1)*pageLen:]
 	for _, r := range all[:min(pageLen, len(all))] {
 		p.Rows = append(p.Rows, listRow{r, sparks(r.entry.history.all(), h.every)})
 	}
 	p.page = newPage(0, object{
-		"time": p.Time, "registered": p.Registered, "matching": p.Matching, "search": search, "sort": by.Name,
+		"time": p.Time, "registered": p.Registered, "matching": p.Matching, "search": search,
 		"page": p.Pager.Page, "pages": p.Pager.Pages,
 		"queues": mapped(p.Rows, func(r listRow) queueJSON { return r.json() }),
-	}, "sort", by.Name, "search", search, "page", p.Pager.Page)
+	}, "search", search, "page", p.Pager.Page)
 	return p
 }

@@ -93,7 +93,7 @@ func TestPoolAlone(t *testing.T) {
 		// Once its queue is known, the pool is there, under any names.
 		for _, name := range []string{"another name", "alone"} {
 			remove := debug.Register(h, name, q)
-			wantIDs(t, h, "?sort=name", name)
+			wantIDs(t, h, "", name)
 			wantBody(t, get(h, "?queue="+queryEscape(name)), "Given up</h2>", "broken", "Workers</h2>")
 			if w := get(h, page); w.Code != http.StatusNotFound {
 				t.Errorf("the pool's own page: %d", w.Code)

@@ -182,8 +182,8 @@ func TestFormat(t *testing.T) {
 	debug.Register(h, "q", q)
 	q.Add("a")
 	for query, link := range map[string]string{
-		"?search=q&sort=name": `<a href="?format=json&amp;page=1&amp;search=q&amp;sort=name">JSON</a>`,
-		"?queue=q&key=a":      `<a href="?format=json&amp;key=a&amp;queue=q">JSON</a>`,
+		"?search=q":      `<a href="?format=json&amp;page=1&amp;search=q">JSON</a>`,
+		"?queue=q&key=a": `<a href="?format=json&amp;key=a&amp;queue=q">JSON</a>`,
 	} {
 		wantBody(t, get(h, query), link)
 		w := get(h, query+"&format=json", "Accept", "text/html")

@@ -37,7 +37,6 @@ var pages = func() map[string]*template.Template {
 var functions = template.FuncMap{
 	"css":    func() template.CSS { return template.CSS(pageCSS) },
 	"js":     func() template.JS { return template.JS(pageJS) },
-	"orders": func() []order { return orders },
 	"number": number,
 	"plural": plural,
 	"human":  human,

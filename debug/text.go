@@ -108,8 +108,6 @@ const (
 	maxName = 128
 	// maxCauses is how many bytes of a key's causes are shown in a list.
 	maxCauses = 80
-	// longError is how many bytes of an error are shown in a list before it is unfolded.
-	longError = 160
 	// maxError and maxStack are how many bytes of an error and of a stack are shown, which is what package
 	// worker keeps.
 	maxError = 1024

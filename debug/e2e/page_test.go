@@ -454,7 +454,7 @@ func TestOperator(t *testing.T) {
 	}
 	b.wait(fmt.Sprintf(`document.getElementById("done").textContent === "Retried %d keys."`, failing))
 	if a := press("[aria-labelledby=given-up] .bulk [data-action=forget]",
-		"Forget the failures of 2 keys? That is the only record of what was given up: nothing adds it again by itself."); a.Keys != 2 || a.Of != "given_up" {
+		"Forget the failures of 2 keys? Nothing else remembers a key that was given up."); a.Keys != 2 || a.Of != "given_up" {
 		t.Errorf("%+v", a)
 	}
 	b.wait(
