@@ -74,9 +74,19 @@ type Fact struct {
 	Value string `json:"value"`
 }
 
-// UnimplementedOperable is embedded by queues that implement [Operable] method by method. It has the default
-// of each method that is added later.
+// UnimplementedOperable is embedded by queues that implement [Operable] method by method. It has the methods of
+// a queue without groups, and the default of each method that is added later.
 type UnimplementedOperable[T comparable] struct{}
 
 //lint:ignore U1000 the interface asks for it
 func (UnimplementedOperable[T]) mustEmbed(T) {}
+
+// PauseGroup and ResumeGroup do nothing.
+func (UnimplementedOperable[T]) PauseGroup(string, time.Duration) {}
+func (UnimplementedOperable[T]) ResumeGroup(string)               {}
+
+// PausedGroups returns nil: there are no groups.
+func (UnimplementedOperable[T]) PausedGroups() []string { return nil }
+
+// SnapshotGroup returns nothing.
+func (UnimplementedOperable[T]) SnapshotGroup(string) (g GroupSnapshot) { return g }

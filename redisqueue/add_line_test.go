@@ -217,11 +217,7 @@ func TestStartLimit(t *testing.T) {
 		time.Second)); took < least-20*time.Millisecond || took > 10*least+5*time.Second {
 		t.Errorf("%d keys took %v, want %v", n, took, least)
 	}
-	calls := uint64(0)
-	for _, q := range queues {
-		calls += q.Info().Calls
-	}
-	if calls > 20*n {
+	if calls := batches(queues[0].client); calls > 20*n {
 		t.Errorf("%d calls of the server for %d keys", calls, n)
 	}
 }
@@ -375,23 +371,6 @@ func TestLocalsOfScript(t *testing.T) {
 	used := batchBegins + "local _ = " + strings.Join(strings.SplitN(ofData, ", ", 11)[:10], ", ") + "\n"
 	script = strings.Replace(locals+batchLua, batchBegins, used, 1)
 	must(t, client.ScriptLoad(t.Context(), script).Err())
-}
-
-// A priority that another program has written for a queued key stops nothing.
-func TestForeignPriority(t *testing.T) {
-	client := startServer(t).client()
-	q := newTestQueue(t, client, Config[string]{})
-	for foreign, want := range map[string]int{"abc": 0, "inf": maxPriority, "nan": maxPriority, "-1e300": -maxPriority} {
-		q.Add("k")
-		flush(t, q)
-		must(t, client.HSet(t.Context(), q.shards[0].names.shard[13], "pk", foreign).Err())
-		q.AddWithPriority("k", -maxPriority, 0)
-		mustGet(t, q, "k")
-		if got := q.PriorityOf("k"); got != want {
-			t.Errorf("%s: the priority is %d, want %d", foreign, got, want)
-		}
-		q.Done("k")
-	}
 }
 
 // A key that was put back, discarded and added in one batch has lost its place before all others.

@@ -96,7 +96,7 @@ func (a *Admin) Add(ctx context.Context, after time.Duration, keys ...string) (a
 		}
 		if err := a.queue.Flush(ctx); err != nil {
 			// What the server says is worth more than that the time is up.
-			return added, cmp.Or(a.queue.Info().Outage, err)
+			return added, cmp.Or(a.queue.outage(), err)
 		}
 		added += len(some)
 	}
@@ -117,9 +117,8 @@ func (a *Admin) Resume(ctx context.Context) error {
 
 // Keys yields up to limit keys of a list in its order or, if limit is not positive, all of them in no order.
 // It calls the server for every few hundred. Without a limit, every key that stays in the list is yielded;
-// a key that moves may be yielded twice, or not at all. With a limit above 256, or long keys, a key may also
-// be missed because others leave the list. With a limit and several shards nothing is yielded before all
-// shards were read.
+// a key that moves may be yielded twice, or not at all. With a limit, nothing is yielded before all shards
+// were read; with one above 256, or long keys, a key may also be missed because others leave the list.
 //
 // If a shard does not answer, or if what the server has makes no sense, the keys of the other shards are
 // yielded, and an error last. When ctx ends, what was read until then is yielded, and ctx.Err(). Keys reads

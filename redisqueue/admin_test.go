@@ -69,11 +69,11 @@ func TestTool(t *testing.T) {
 			k.Causes.String() != "why" {
 			t.Errorf("%d shards: Key() = %+v, %v", shards, k, err)
 		}
-		calls := tool.queue.Info().Calls
+		calls := batches(tool.queue.client)
 		retried, err := tool.RetryGivenUp(ctx, append(keys, "unknown")...)
-		if err != nil || len(retried) != 700 || tool.queue.Info().Calls-calls > 60 {
+		if err != nil || len(retried) != 700 || batches(tool.queue.client)-calls > 60 {
 			t.Errorf("%d shards: RetryGivenUpContext() = %d keys, %v, with %d calls", shards, len(retried), err,
-				tool.queue.Info().Calls-calls)
+				batches(tool.queue.client)-calls)
 		}
 		c, err := tool.Counts(ctx)
 		if c.OldestQueued <= 0 || c.OldestQueued > time.Minute || err != nil {
@@ -266,155 +266,6 @@ func TestAttachRefuses(t *testing.T) {
 	if q, err := Attach(ctx, client, "test"); q != nil || err == nil {
 		t.Errorf("Attach() = %v, %v", q, err)
 	}
-}
-
-// A foreign state that names a dead session as the holder does not stop the replicas: the key is handed out.
-func TestForeignHolder(t *testing.T) {
-	client := startServer(t).client()
-	q := newShiftedQueue(t, client, Config[string]{})
-	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
-	dead.send(1, 0, "ax", "ay")
-	dead.send(2, 2)
-	must(t, client.HSet(context.Background(), q.shards[0].names.shard[1], "x",
-		"p"+dead.id+strings.Repeat("x", 16)).Err())
-	for i := range 4 {
-		shiftClock(t, client, time.Duration(i)*15*time.Second)
-		freshStats(t, q)
-	}
-	getEach(t, q, "x", "y")
-}
-
-// What others have written to the server is an error for those who read it. A replica queues
-// the key, and continues.
-func TestForeignData(t *testing.T) {
-	client := startServer(t).client()
-	ctx := within(t, time.Minute)
-	q := newTestQueue(t, client, Config[string]{})
-	must(t, q.AddContext(ctx, "x"))
-	endQueue(t, q) // It would repair what follows.
-	names := q.shards[0].names.shard
-	var foreign []string
-	for i := range 46 {
-		for _, character := range []string{"p", "1", "d", "é"} {
-			foreign = append(foreign, strings.Repeat(character, i))
-		}
-	}
-	foreign = append(foreign, "1"+strings.Repeat("x", 15), "0"+strings.Repeat("é", 5)+"12345")
-	tool := attach(t, client)
-	for _, state := range foreign {
-		must(t, client.HSet(ctx, names[1], "x", state).Err())
-		_, err := tool.Key(ctx, "x")
-		wellFormed := state == "" || state == strings.Repeat("1", 16)
-		if (err == nil) != wellFormed {
-			t.Errorf("state %q: Key() = %v", state, err)
-		}
-		for _, list := range []List{ListAll, ListQueued} {
-			for range tool.Keys(ctx, list, 0) {
-			}
-		}
-		if n, err := tool.Counts(ctx); err != nil || !wellFormed && n.OldestQueued != 0 {
-			t.Errorf("state %q: Counts() = %+v, %v", state, n, err)
-		}
-	}
-	for _, field := range []string{"offset", "time", "dirty"} {
-		must(t, client.HSet(ctx, names[0], field, "x").Err())
-		_, err1 := tool.Counts(ctx)
-		_, err2 := tool.Key(ctx, "x")
-		if err1 == nil && err2 == nil {
-			t.Errorf("a foreign %s is no error", field)
-		}
-		must(t, client.HDel(ctx, names[0], field).Err())
-	}
-	q = newTestQueue(t, client, Config[string]{PollInterval: 50 * time.Millisecond})
-	for _, state := range foreign {
-		if state == strings.Repeat("p", 28) || state == strings.Repeat("d", 44) {
-			continue // It looks like that of a key that somebody holds.
-		}
-		must(t, client.HSet(ctx, names[1], "x", state).Err())
-		must(t, client.ZAdd(ctx, names[2], redis.Z{Score: 1, Member: "x"}).Err())
-		getEach(t, q, "x")
-		flush(t, q)
-	}
-}
-
-// Entries that others have written do not stop the replicas.
-func TestForeignEntryStopsNothing(t *testing.T) {
-	client := startServer(t).client()
-	ctx := within(t, time.Minute)
-	for i, entry := range [][]any{
-		{"HSET", "states", "k", "garbagegarbage!!"}, {"HSET", "states", "k", "0x0123456789abcd"},
-		{"HSET", "states", "k", "1.5e+00000000015"},
-		{"HSET", "states", "k", "1234            "}, {"ZADD", "delays", "inf", "k"},
-		{"ZADD", "delays", "1.8e32", "k"},
-		{"ZADD", "retries", "inf", "k"}, {"ZADD", "failures", "-3", "k"}, {"HSET", "notes", "nk", "xx"},
-		{"HSET", "notes", "nk", "1 2 -5 abc"}, {"HSET", "notes", "nk", "0 0 99999999999999999999 x"},
-	} {
-		q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), PollInterval: 100 * time.Millisecond})
-		must(t, q.AddContext(ctx, "first"))
-		getEach(t, q, "first")
-		flush(t, q)
-		prefix := q.shards[0].names.prefix
-		must(t, client.Do(ctx, append([]any{entry[0], prefix + entry[1].(string)}, entry[2:]...)...).Err())
-		if entry[1] == "states" {
-			must(t, client.ZAdd(ctx, prefix+"line", redis.Z{Score: 1, Member: "k"}).Err())
-		}
-		freshStats(t, q)
-		q.AddCause("k", workqueue.Cause{Reason: "ours"})
-		q.AddRateLimited("k")
-		failuresOf(t, q, "k")
-		if err := q.AddContext(within(t, 5*time.Second), "k"); err != nil {
-			t.Errorf("%v: %v", entry, err)
-		}
-		getEach(t, q, "k")
-	}
-}
-
-// A token bucket that others have overwritten counts as full.
-func TestForeignBucket(t *testing.T) {
-	client := startServer(t).client()
-	q := newTestQueue(t, client, Config[string]{StartLimit: StartLimit{Rate: 100}})
-	for i, garbage := range []string{"garbage", "nan", "-inf", "1e300", "9007199254740991"} {
-		meta := q.shards[0].names.shard[0]
-		must(t, client.HSet(t.Context(), meta, "startFullAt startrate=100 startburst=1", garbage).Err())
-		key := fmt.Sprint(i)
-		q.Add(key)
-		getEach(t, q, key)
-	}
-}
-
-// A number of the queue that others have overwritten counts as absent, and the replicas continue.
-func TestForeignNumber(t *testing.T) {
-	client := startServer(t).client()
-	ctx := within(t, time.Minute)
-	for i, field := range []string{
-		"time", "offset", "leaseTime", "fence", "dirty", "repaired", "pausedUntil", "limited", "keeperCalls",
-	} {
-		q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i)})
-		addAndGet(t, q, "x")
-		for _, garbage := range []string{"garbage", "nan", "1e300"} {
-			must(t, client.HSet(ctx, q.shards[0].names.shard[0], field, garbage).Err())
-			q.Add(garbage)
-			getEach(t, q, garbage)
-			must(t, q.Flush(ctx))
-			must(t, client.HSet(ctx, q.shards[0].names.shard[0], field, garbage).Err())
-			if _, err := (&Admin{queue: q}).Counts(ctx); err != nil {
-				t.Errorf("%s is %s: %v", field, garbage, err)
-			}
-			if _, err := (&Admin{queue: q}).Key(ctx, "x"); err != nil {
-				t.Errorf("%s is %s: %v", field, garbage, err)
-			}
-		}
-		q.Done("x")
-		if n := q.Info().Errors; n > 0 {
-			t.Errorf("%s: %d errors", field, n)
-		}
-	}
-	// How far a search has come need not be known.
-	q := newTestQueue(t, client, Config[string]{Name: "lost", PollInterval: 50 * time.Millisecond})
-	must(t, q.AddContext(ctx, "lost from the line"))
-	must(t, client.Del(ctx, q.shards[0].names.shard[2]).Err())
-	must(t, client.HSet(ctx, q.shards[0].names.shard[0], "repairAt", "garbage").Err())
-	getEach(t, q, "lost from the line")
 }
 
 // A tool, which does not know the replicas' ForgetAfter, forgets no failures.

@@ -105,7 +105,7 @@ func testLateAnswers(t *testing.T, arrivesLate, isTaken bool) {
 	wire.gate.Lock() // What it sends from now on arrives when this is unlocked.
 	if arrivesLate {
 		close(say)
-		waitUntil(t, func() bool { return cutOff.Info().Held == 0 })
+		waitUntil(t, func() bool { return held(cutOff) == 0 })
 	}
 	if isTaken {
 		for range keys {
@@ -127,7 +127,7 @@ func testLateAnswers(t *testing.T, arrivesLate, isTaken bool) {
 		}
 		return found
 	}
-	waitUntil(t, func() bool { return cutOff.Info().Held == 0 || cutOff.Info().LostLeases == uint64(len(keys)) })
+	waitUntil(t, func() bool { return held(cutOff) == 0 || shared(cutOff).LostLeases == uint64(len(keys)) })
 	before := lookUp()
 	endPool()
 	if !arrivesLate {

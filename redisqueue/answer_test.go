@@ -161,7 +161,7 @@ func TestAnswersOnFullServer(t *testing.T) {
 	}
 	s.fill()
 	q.Add("waits")
-	waitUntil(t, func() bool { return q.Info().Errors > 0 })
+	waitUntil(t, func() bool { return shared(q).Errors > 0 })
 	for key, say := range says {
 		say(q, key)
 		q.Done(key)

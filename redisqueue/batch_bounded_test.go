@@ -121,89 +121,56 @@ func fill(t testing.TB, client *redis.Client, n int, command func(key string, nu
 	}
 }
 
-// No call keeps the server busy for more than 5 ms: not when a million keys come due or their failures are
-// forgotten, not when a dead replica held twenty thousand, not for the largest snapshot or batch, and not
-// when a queue is purged.
-func TestBoundedWork(t *testing.T) {
-	many, held := 1_000_000, 20_000
-	if testing.Short() {
-		many, held = 20_000, 1_000
-	}
-	s := startServer(t)
-	client, meter := s.meter()
-	admin := s.client()
-	ctx := context.Background()
-	q := newTestQueue(t, client, Config[string]{Lease: 2 * time.Second})
+// A batch does a part of the work that has piled up: due keys, those of a dead replica, old failures. The next
+// ones do the rest.
+func TestWorkIsDoneInSteps(t *testing.T) {
+	const many = 1000
+	client := startServer(t).client()
 	names := newKeyNames("test", 0).shard
-
-	// A replica gets many keys and is heard of no more.
-	dead := rawSession{t: t, client: client, s: q.script, id: "aaaaaaaaaaa", lease: time.Hour}
-	addAll(q, keysNamed("held", held)...)
-	flush(t, q)
-	meter.check("adding")
-	for i := range (held + maxWant - 1) / maxWant {
+	r := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Hour}
+	number := 0
+	// step sends an empty batch, and returns the numbers of the queue behind it.
+	step := func() Counts {
+		number++
+		reply, err := parseReply(r.send(number, 0))
+		must(t, err)
+		return reply.counts
+	}
+	step()
+	// inSteps checks that batches of at most 192 keys bring n to 0.
+	inSteps := func(what string, n func() int) {
+		t.Helper()
+		for before := n(); before > 0; {
+			step()
+			after := n()
+			if after >= before || before-after > 192 {
+				t.Fatalf("%s: %d of %d keys are left", what, after, before)
+			}
+			before = after
+		}
+	}
+	card := func(set string) func() int {
+		return func() int { return int(client.ZCard(t.Context(), set).Val()) - 1 } // without the filler
+	}
+	past := time.Now().UnixMicro()
+	fill(t, client, many, func(key string, i int) []any { return []any{"ZADD", names[3], past - int64(i), key} })
+	inSteps("due", card(names[3]))
+	dead := r
+	dead.id = "bbbbbbbbbbb"
+	for i := range many / maxWant {
 		dead.send(i+1, maxWant)
 	}
-	meter.check("handing out")
-	if st := freshStats(t, q); st.Processing != held {
-		t.Fatalf("Stats() = %+v, want %d keys processed", st, held)
-	}
-	waitForQueued := func(want int) {
-		t.Helper()
-		eventually(t, 5*time.Minute, func() error {
-			if st := freshStats(t, q); st.Queued != want {
-				return fmt.Errorf("Stats() = %+v, want %d keys queued", st, want)
-			}
-			return nil
-		})
-	}
-	// Its lease ends now, however slow the machine is.
-	must(t, admin.ZAdd(ctx, names[6], redis.Z{Member: dead.id}).Err())
-	waitForQueued(held)
-	meter.check(fmt.Sprintf("%d keys of a dead replica", held))
-
-	past := time.Now().UnixMicro()
-	fill(t, admin, many, func(key string, i int) []any { return []any{"ZADD", names[3], past - int64(i), key} })
-	freshStats(t, q)
-	waitForQueued(held + many)
-	meter.check(fmt.Sprintf("%d keys come due", many))
-
-	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[5], i, key} })
-	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[4], 3, key} })
-	waitUntil(t, func() bool { return freshStats(t, q).Failing == 0 })
-	meter.check(fmt.Sprintf("the failures of %d keys are forgotten", many/10))
-
-	// Every list of the snapshot is full.
-	for i, key := range keysNamed("failing", 2000) {
-		q.AddAfter(key, time.Hour)
-		q.AddRateLimited(fmt.Sprint(key, "with a longer name: ", i))
-	}
-	flush(t, q)
-	meter.check("failing and adding later")
-	holder := rawSession{t: t, client: client, s: q.script, id: "bbbbbbbbbbb", lease: time.Minute}
-	for i := range 1 + maxSnapshot/maxWant {
-		holder.send(i+1, maxWant)
-	}
-	meter.check("handing out")
-	snapshot := q.Snapshot(1000) // It has 512 of each.
-	if a, b, c, d := len(snapshot.Queued), len(snapshot.Processing), len(snapshot.Waiting),
-		len(snapshot.Failing); a+b+c+d != 4*maxSnapshot {
-		t.Errorf("the snapshot has %d, %d, %d and %d keys", a, b, c, d)
-	}
-	for range 20 {
-		q.Snapshot(1000)
-	}
-	meter.check("Snapshot(1000)")
-
-	must(t, (&Admin{queue: q}).Purge(within(t, 10*time.Second)))
-	wantNoKeys(t, q)
-	meter.check(fmt.Sprintf("%d keys are purged", held+many))
-	if n := admin.DBSize(ctx).Val(); n > 20 {
-		t.Errorf("%d keys of Redis are left", n)
+	must(t, client.ZAdd(t.Context(), names[6], redis.Z{Member: dead.id}).Err()) // Its lease ends.
+	inSteps("held by a dead replica", card(names[7]))
+	fill(t, client, many, func(key string, i int) []any { return []any{"ZADD", names[5], i, key} })
+	r.forget = time.Hour
+	inSteps("failures", card(names[5]))
+	if n := step().Queued; n != many {
+		t.Errorf("%d keys are queued, want %d", n, many)
 	}
 }
 
-// A whole batch is also bounded: hundreds of Dones, adds and hand-outs at once, of short, long and very long
+// A whole batch is bounded: hundreds of Dones, adds and hand-outs at once, of short, long and very long
 // keys, and so is the reply to it that the server keeps.
 func TestBoundedBatch(t *testing.T) {
 	for _, length := range []int{13, 1000, 100_000} {

@@ -31,7 +31,7 @@ func TestAddBehindDiscardThatTimedOut(t *testing.T) {
 	}
 	confirmed := make(chan error, 1)
 	go func() { confirmed <- q.AddContext(within(t, 20*time.Second), "x") }()
-	waitUntil(t, func() bool { return q.Info().Unsent == 3 })
+	waitUntil(t, func() bool { return shared(q).Unsent == 3 })
 	f.gate.Unlock()
 	must(t, <-confirmed)
 	getEach(t, q, "holds up the call", "x")

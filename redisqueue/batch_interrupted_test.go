@@ -263,8 +263,8 @@ func TestDelayedCopyOfRefusedBatch(t *testing.T) {
 	armed.Store(true)
 	must(t, q.AddContext(ctx, "x"))
 	flush(t, q)
-	if armed.Load() || q.Info().Errors != 1 {
-		t.Errorf("%d batches were refused, want 1", q.Info().Errors)
+	if armed.Load() || shared(q).Errors != 1 {
+		t.Errorf("%d batches were refused, want 1", shared(q).Errors)
 	}
 	if st := freshStats(t, q); st.Processing != 0 || st.Queued != 1 {
 		t.Errorf("Stats() = %+v: want the Done executed and x queued", st)

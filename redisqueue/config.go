@@ -14,8 +14,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Config configures [New]. All replicas of a queue should have the same, except for OnError, Logger,
-// MetricsProvider and Replica. What may differ for a while, as in a rollout, is in docs/replicas.md.
+// Config configures [New]. All replicas of a queue should have the same, except for Logger, MetricsProvider
+// and Replica. What may differ for a while, as in a rollout, is in docs/replicas.md.
 type Config[T comparable] struct {
 	// Name identifies the queue on the server, and in metrics. It is required, and must not contain braces.
 	Name string
@@ -65,14 +65,10 @@ type Config[T comparable] struct {
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int
 	GivenUpAge   time.Duration
-	// OnError is called when the server does not answer, refuses what it is asked for or may evict keys, and
-	// again for each attempt that fails; when a lease is lost; when a key cannot be decoded; and once if the
-	// server's user may not call BLPOP, so that keys come up to a PollInterval late. It is called without a
-	// lock, by a goroutine of the queue or a caller of Done, which waits for it: while it takes its time,
-	// its shard may send nothing. It must not panic.
-	OnError func(error)
-	// Logger is for the same events, an outage once when it begins and once when it ends. Nil means slog's
-	// default.
+	// Logger is called when the server stops to answer, or refuses what it is asked for, and when that ends;
+	// when leases are lost, or a key is released; when a key cannot be decoded; and once if the server's user
+	// may not call BLPOP, so that keys come up to a PollInterval late. Its handler is called without a lock, by
+	// a goroutine of the queue or a caller of Done, and their shard waits for it. Nil means slog's default.
 	Logger *slog.Logger
 	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom. Nil means that of
 	// [workqueue.SetProvider], if it is such a provider. One that inspects queues, such as package debug's,
@@ -132,9 +128,6 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 		c.Replica = fmt.Sprintf("%s/%d", host, os.Getpid())
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	if c.OnError == nil {
-		c.OnError = func(error) {}
-	}
 	if _, ok := c.MetricsProvider.(workqueue.StatsProvider); c.MetricsProvider != nil && !ok {
 		return fmt.Errorf("redisqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider)
 	}

@@ -139,7 +139,7 @@ func TestCannotDecode(t *testing.T) {
 	var reported error
 	var cannot atomic.Bool
 	cannot.Store(true)
-	numbers := newTestQueue(t, s.client(), Config[string]{OnError: func(err error) { reported = err },
+	numbers := newTestQueue(t, s.client(), Config[string]{Logger: loggedTo(func(err error) { reported = err }),
 		Codec: decoding(func(encoded string) (string, error) {
 			if encoded == "two" && cannot.Load() {
 				return "", errors.New("not a number")
@@ -300,7 +300,7 @@ func TestACL(t *testing.T) {
 	must(t, s.client().Do(ctx, args...).Err())
 	client := newClient(t, &redis.Options{Addr: s.addr, Username: "orders", Password: "secret"})
 	var failures []error
-	config := Config[string]{Name: "orders", OnError: func(err error) { failures = append(failures, err) },
+	config := Config[string]{Name: "orders", Logger: loggedTo(func(err error) { failures = append(failures, err) }),
 		StartLimit: StartLimit{Rate: 100, Burst: 5}}
 	config.Backoff.Jitter = workqueue.FullJitter
 	q := newTestQueue(t, client, config)

@@ -64,7 +64,7 @@ func TestPollsReuseTheirConnection(t *testing.T) {
 		return n
 	}
 	waitForSleepers(t, s.client(), 1)
-	polls := func() uint64 { return q.Info().Calls }
+	polls := func() uint64 { return batches(q.client) }
 	before, first := connections(), polls()
 	waitUntil(t, func() bool { return polls() >= first+5 })
 	if n := connections() - before - 1; n > 2 { // connections makes one itself.

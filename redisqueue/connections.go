@@ -92,8 +92,8 @@ func onEachNode(ctx context.Context, client redis.UniversalClient, f func(contex
 	return f(ctx, client)
 }
 
-// ErrEviction is returned by [New], and reported by a queue, if the server may evict keys when its memory is
-// full, and so parts of a queue.
+// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a
+// queue. A queue that runs does not ask again.
 var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")
 
 // checkNode refuses a server on which keys could get lost. What it does not say of itself is not checked.
@@ -105,11 +105,6 @@ func checkNode(ctx context.Context, node redis.UniversalClient) error {
 	if major, err := strconv.Atoi(strings.Split(version, ".")[0]); err == nil && major < 7 {
 		return fmt.Errorf("redisqueue: the server is Redis %s; 7.0 or newer is needed", version)
 	}
-	return checkEviction(ctx, node)
-}
-
-// checkEviction returns ErrEviction if a server says that it evicts keys.
-func checkEviction(ctx context.Context, node redis.UniversalClient) error {
 	if policy := serverSays(ctx, node, "memory", "maxmemory_policy"); policy != "" && policy != "noeviction" {
 		return fmt.Errorf("%w: maxmemory-policy is %s", ErrEviction, policy)
 	}

@@ -55,7 +55,7 @@ func TestQuestionsEnd(t *testing.T) {
 		q.NumRequeues("x")
 		time.Sleep(time.Millisecond)
 	}
-	if calls := q.Info().Calls; calls < 2 || calls > 2*uint64(2+time.Since(began)/time.Second) {
+	if calls := batches(q.client); calls < 2 || calls > 2*uint64(2+time.Since(began)/time.Second) {
 		t.Errorf("%d calls of the server in %v", calls, time.Since(began))
 	}
 	q.mu.Lock()
@@ -67,27 +67,11 @@ func TestQuestionsEnd(t *testing.T) {
 		defer q.mu.Unlock()
 		return !q.mu.latest.runs && len(q.mu.latest.requeues) == 0
 	})
-	calls := q.Info().Calls
+	calls := batches(q.client)
 	time.Sleep(1500 * time.Millisecond)
-	if now := q.Info().Calls; now != calls {
+	if now := batches(q.client); now != calls {
 		t.Errorf("%d calls after nobody has asked for a minute", now-calls)
 	}
-}
-
-// With one shard, keys are yielded as they are read, also with a limit.
-func TestKeysComePageByPage(t *testing.T) {
-	client := startServer(t).client()
-	q := newTestQueue(t, client, Config[string]{})
-	addAll(q, keysNamed("k", 1000)...)
-	flush(t, q)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var last error
-	for _, err := range attach(t, client).Keys(ctx, ListQueued, 1000) {
-		last = err
-		cancel()
-	}
-	wantErr(t, last, context.Canceled)
 }
 
 // A shard that hangs does not hide the keys of the others.
@@ -105,7 +89,7 @@ func TestKeysBesideHungShard(t *testing.T) {
 		}
 	}))
 	defer close(hangs)
-	n := len(q.snapshotsOf(within(t, 3*time.Second), ListQueued, 100))
+	n := len(q.Snapshot(100).Queued)
 	if n == 0 || n >= 50 {
 		t.Errorf("%d of 50 keys are there", n)
 	}

@@ -178,9 +178,7 @@ func (q *Queue[T]) NumRequeues(item T) int {
 // FailingKeys returns up to limit keys of the whole queue whose failures the server counts, those that have
 // failed most often first. It asks the server for up to a second, and returns what it has got by then.
 func (q *Queue[T]) FailingKeys(limit int) []workqueue.KeySnapshot[T] {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return q.snapshotsOf(ctx, ListFailing, limit)
+	return q.snapshots(limit, ListFailing)[0]
 }
 
 // failuresOfHeld is Failures of a key that a worker of this replica holds, and zero for any other.

@@ -37,7 +37,7 @@ func (q *Queue[T]) Settle(ctx context.Context) (unsettled []T, err error) {
 		q.mu.Unlock()
 		if ends {
 			if err = q.awaitEnd(ctx, nil); err != nil && errors.Is(err, ctx.Err()) {
-				err = errors.Join(err, q.Info().Outage)
+				err = errors.Join(err, q.outage())
 			}
 			break
 		}
@@ -105,7 +105,7 @@ func (q *Queue[T]) wait(ctx context.Context, result <-chan error) error {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		return errors.Join(ctx.Err(), q.Info().Outage)
+		return errors.Join(ctx.Err(), q.outage())
 	}
 }
 

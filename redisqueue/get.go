@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -81,7 +82,7 @@ func (q *Queue[T]) Next(ctx context.Context) (h workqueue.HandOut[T], err error)
 
 // Done ends the processing of item. It does not block: the server hears of it with the next call, which
 // begins at once; see Settle. If the key was added meanwhile, it is queued again. If its lease was lost, Done
-// changes nothing on the server and is counted in [Info]. For a key that this process does not hold it
+// changes nothing on the server and is counted in [leasing.Stats]. For a key that this process does not hold it
 // changes nothing and counts as unmatched in Stats. During shutdown it works as before; the last Done lets
 // the replica end.
 func (q *Queue[T]) Done(item T) {
@@ -105,7 +106,7 @@ func (q *Queue[T]) Done(item T) {
 		q.mu.totals.workDuration.observe(now.Sub(h.began))
 	}
 	if h.lost {
-		q.mu.totals.info.LostDones++
+		q.mu.totals.shared.LostDones++
 	} else {
 		s.session.held--
 		ends := codeDone
@@ -236,7 +237,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 		return // Another replica gets it when the session has quit.
 	case key.err != nil:
 		s.putLocked(aboutHeld(codeCannotDecode, key.handedOut))
-		q.reportLocked("A key cannot be decoded and was given up", key.err)
+		q.logLocked(slog.LevelWarn, "A key cannot be decoded and was given up", "err", key.err)
 		return
 	}
 	waited := time.Duration(serverNow-key.since) * time.Microsecond
@@ -316,7 +317,7 @@ func (s *shard[T]) readWakeUp(list string) {
 	defer q.unlock()
 	if isAnswer(err) && redis.HasErrorPrefix(err, "NOPERM") && !q.mu.polls {
 		q.mu.polls = true
-		q.reportLocked("The queue polls, and keys come up to a poll interval late", err)
+		q.logLocked(slog.LevelWarn, "The queue polls, and keys come up to a poll interval late", "err", err)
 	}
 	s.fetcher.reading = false
 	s.wakeUpLocked() // Without getters this lets the session leave SLEEPERS, so that wake-ups go to others.

@@ -53,7 +53,7 @@ func TestNextHandOut(t *testing.T) {
 	if n := fenceOf(q, "x"); n <= first {
 		t.Errorf("fence %d after %d", n, first)
 	}
-	if info := q.Info(); info.LostDones != 1 || info.LostLeases != 1 {
+	if info := shared(q); info.LostDones != 1 || info.LostLeases != 1 {
 		t.Errorf("%+v", info)
 	}
 	// The same without a getter that waits: the key is for others.
@@ -201,18 +201,6 @@ func TestOneWorkerServesAllShards(t *testing.T) {
 	}
 }
 
-// If wake-ups are lost, keys come nevertheless, when the poll interval has passed.
-func TestWakeUpsLost(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
-	f.unwakeable.Store(true)
-	q := newTestQueue(t, client, Config[string]{PollInterval: 300 * time.Millisecond})
-	producer := newTestQueue(t, s.client(), Config[string]{})
-	for range 3 {
-		handleWhileAsleep(t, s, q, "x", func() { producer.Add("x") })
-	}
-}
-
 // A wake-up that comes for a getter which gave up moves on to another replica.
 func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
 	config := Config[string]{PollInterval: 9 * time.Second}
@@ -278,7 +266,7 @@ func TestPollingIsSaid(t *testing.T) {
 	client := newClient(t, &redis.Options{Addr: s.addr, Username: "poller", Password: "secret"})
 	reported := make(chan error, 100)
 	q := newTestQueue(t, client, Config[string]{
-		PollInterval: 10 * time.Millisecond, OnError: func(err error) { reported <- err },
+		PollInterval: 10 * time.Millisecond, Logger: loggedTo(func(err error) { reported <- err }),
 	})
 	for _, key := range keysNamed("k", 5) {
 		handleWhileAsleep(t, s, q, key, func() { q.Add(key) })

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -319,14 +320,11 @@ func endQueue[T comparable](t testing.TB, q *Queue[T]) {
 			return
 		default:
 		}
-		q.mu.Lock()
-		holds := len(q.mu.held)
-		q.mu.Unlock()
-		if holds > 0 {
+		if held(q) > 0 {
 			return
 		}
 	}
-	t.Errorf("the queue has not ended a minute after ShutDown: %+v", q.Info())
+	t.Errorf("the queue has not ended a minute after ShutDown: %+v", shared(q))
 }
 
 // giveUp makes the server give key up. If the server does not answer, it does so later.
@@ -414,6 +412,39 @@ func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.statsLocked(time.Now())
+}
+
+// shared returns what Stats has in Shared, and does not make the queue ask the server.
+func shared[T comparable](q *Queue[T]) *leasing.Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return leasing.StatsOf(q.statsLocked(time.Now()))
+}
+
+// held returns how many keys the workers of q hold.
+func held[T comparable](q *Queue[T]) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.mu.held)
+}
+
+// loggedTo returns a logger that calls f with each error that a queue logs.
+func loggedTo(f func(error)) *slog.Logger { return slog.New(errorHandler{slog.DiscardHandler, f}) }
+
+type errorHandler struct {
+	slog.Handler
+	f func(error)
+}
+
+func (h errorHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h errorHandler) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok {
+			h.f(err)
+		}
+		return true
+	})
+	return nil
 }
 
 // failuresOf is NumRequeues that waits for the server.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -138,7 +139,7 @@ func (s *shard[T]) loseKeysLocked() {
 	}
 	s.session.held = 0
 	if lost > 0 {
-		q.reportLocked("Lost the lease of keys that are being processed",
+		q.logLocked(slog.LevelWarn, "Lost the lease of keys that are being processed", "err",
 			fmt.Errorf("%w (%d keys)", leasing.ErrLost, lost))
 	}
 }
@@ -146,7 +147,7 @@ func (s *shard[T]) loseKeysLocked() {
 // loseLocked marks a key as lost, and ends its handler's contexts with that cause.
 func (q *Queue[T]) loseLocked(h *hold[T], why error) {
 	h.lost, h.why = true, why
-	q.mu.totals.info.LostLeases++
+	q.mu.totals.shared.LostLeases++
 	for _, cancel := range h.cancel {
 		q.mu.foreign = append(q.mu.foreign, func() { cancel(why) })
 	}
@@ -169,7 +170,7 @@ func (s *shard[T]) freeLocked(fences []string) {
 				h.freed = true
 				s.session.held--
 				delete(s.watched, h.encoded)
-				s.q.reportLocked("An operator has released a key that is being processed", ErrReleased)
+				s.q.logLocked(slog.LevelWarn, "An operator has released a key that is being processed", "err", ErrReleased)
 			}
 		}
 	}
@@ -204,7 +205,7 @@ func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.endSessionLocked()
 	s.allCounts = s.allCounts || b.allCounts
 	s.buffer.putBack(b.ops)
-	s.q.mu.totals.info.LostDones += uint64(s.buffer.dropAboutHeld())
+	s.q.mu.totals.shared.LostDones += uint64(s.buffer.dropAboutHeld())
 	s.answerConfirmationsLocked() // Maybe no operation is left to send.
 }
 

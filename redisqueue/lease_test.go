@@ -40,8 +40,9 @@ type rawSession struct {
 	s      *redis.Script
 	id     string
 	lease  time.Duration
-	losses int    // the limit, the usual one if zero
-	flags  string // none if empty
+	losses int           // the limit, the usual one if zero
+	forget time.Duration // how long failures are counted, 100 years if zero
+	flags  string        // none if empty
 }
 
 func (r rawSession) send(number, want int, ops ...string) string {
@@ -53,7 +54,7 @@ func (r rawSession) send(number, want int, ops ...string) string {
 
 func (r rawSession) try(number, want int, ops ...string) (string, error) {
 	c := complete(r.t, Config[string]{MaxLostLeases: r.losses})
-	c.Backoff.ForgetAfter = 100 * 365 * 24 * time.Hour
+	c.Backoff.ForgetAfter = cmp.Or(r.forget, 100*365*24*time.Hour)
 	args := []any{r.id, number, r.lease.Microseconds(), want, cmp.Or(r.flags, "-"), c.settings(), rawDescription}
 	for _, o := range ops {
 		args = append(args, o)
@@ -294,8 +295,8 @@ func TestLeaseAfterLateAnswer(t *testing.T) {
 	f.down.Store(true)
 	waitUntil(t, func() bool { return q.leaseAge() > 2*lease/3+200*time.Millisecond }) // The renewal began after a third.
 	f.down.Store(false)
-	waitUntil(t, func() bool { return q.leaseAge() < lease/3 || q.Info().LostLeases > 0 })
-	if info := q.Info(); info.LostLeases != 0 {
+	waitUntil(t, func() bool { return q.leaseAge() < lease/3 || shared(q).LostLeases > 0 })
+	if info := shared(q); info.LostLeases != 0 {
 		t.Errorf("%+v", info)
 	}
 	q.Done("x")

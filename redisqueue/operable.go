@@ -32,18 +32,6 @@ func (q *Queue[T]) AddedAt(item T) time.Time {
 // Below returns nil: the queue has no other below it.
 func (q *Queue[T]) Below() any { return nil }
 
-// PauseGroup does nothing: the queue has no groups.
-func (q *Queue[T]) PauseGroup(string, time.Duration) {}
-
-// ResumeGroup does nothing: the queue has no groups.
-func (q *Queue[T]) ResumeGroup(string) {}
-
-// PausedGroups returns nil: the queue has no groups.
-func (q *Queue[T]) PausedGroups() []string { return nil }
-
-// SnapshotGroup returns nothing: the queue has no groups.
-func (q *Queue[T]) SnapshotGroup(string) (g operate.GroupSnapshot) { return g }
-
 // Pause makes all replicas hand out nothing for d on the server's clock, or until Resume with
 // [operate.UntilResumed]. A pause with an end needs no process to end it. It does nothing if d is not
 // positive, and of several pauses the latest end counts. Workers finish what they have. Pause does not block;
@@ -88,10 +76,9 @@ func (q *Queue[T]) GivenUpKeys(limit int) (keys []operate.GivenUpKey[T]) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for k, err := range q.keys(ctx, ListGivenUp, limit) {
-		if err == nil {
-			keys = append(keys, *k.GivenUp)
-		}
+	first, _ := q.first(ctx, limit, ListGivenUp)
+	for _, k := range first[0] {
+		keys = append(keys, *k.GivenUp)
 	}
 	return keys
 }

@@ -37,9 +37,9 @@ func TestPause(t *testing.T) {
 		getEach(t, q, keys...)
 	}()
 	waitForGetters(t, q, 1)
-	before := q.Info().Calls
+	before := batches(q.client)
 	time.Sleep(300 * time.Millisecond)
-	if n := q.Info().Calls - before; n > 10 {
+	if n := batches(q.client) - before; n > 10 {
 		t.Errorf("%d calls while the queue is paused", n)
 	}
 	other.Resume()
@@ -123,8 +123,8 @@ func TestGivenUp(t *testing.T) {
 			keys = append(keys, k.Key)
 		}
 		slices.Sort(keys)
-		if n := q.Info().GivenUp; n != len(keys) {
-			t.Errorf("Info().GivenUp = %d, want %d", n, len(keys))
+		if n := shared(q).GivenUp; n != len(keys) {
+			t.Errorf("Shared.GivenUp = %d, want %d", n, len(keys))
 		}
 		return keys
 	}

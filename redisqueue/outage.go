@@ -3,6 +3,7 @@ package redisqueue
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"slices"
 	"time"
@@ -60,81 +61,43 @@ func (s *shard[T]) noteFailureLocked(err error) {
 	q, before := s.q, s.server.outage
 	s.server.outage = err
 	if err != errFull { // Other shards may serve the getters that this call was to serve.
-		q.mu.eviction.asked = time.Time{} // Another server may answer the next time.
 		s.setInCallLocked(0)
 		q.kickAllLocked()
 	}
-	q.noteErrorLocked(before, err)
-}
-
-// noteErrorLocked counts and reports an error of the server. before is the last one, if that is not over.
-func (q *Queue[T]) noteErrorLocked(before, err error) {
-	q.mu.totals.info.Errors++
-	q.mu.foreign = append(q.mu.foreign, func() {
-		if before == nil {
-			q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)
-		}
-		q.config.OnError(err)
-	})
+	q.mu.totals.shared.Errors++
+	if before == nil {
+		q.logLocked(slog.LevelError, "The queue's server fails", "err", err)
+	}
 }
 
 // noteAnswerLocked notes that the server has answered: an outage is over.
 func (s *shard[T]) noteAnswerLocked() {
-	q := s.q
 	if s.server.outage != nil {
-		q.noteRecoveryLocked("The queue's server answers again")
+		s.q.logLocked(slog.LevelInfo, "The queue's server answers again")
 	}
 	s.server.outage = nil
 }
 
-// noteRecoveryLocked makes unlock log that an error of the server is over.
-func (q *Queue[T]) noteRecoveryLocked(what string) {
-	q.mu.foreign = append(q.mu.foreign, func() { q.config.Logger.Info(what, "queue", q.config.Name) })
+// outage returns why the last attempt to reach the server failed, or nil.
+func (q *Queue[T]) outage() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.outageLocked()
 }
 
-// eviction is what the servers said last of evicting keys.
-type eviction struct {
-	asking bool
-	asked  time.Time
-	err    error // an ErrEviction, or nil
-}
-
-// evictionInterval is how often a queue in use asks its servers whether they may evict keys: somebody may set
-// that after New, and a failover may lead to a server that does.
-const evictionInterval = 30 * time.Second
-
-// checkEvictionLocked asks the servers, in the background, unless that was done a moment ago. That they may
-// evict keys is reported as an outage is, though the queue works.
-func (q *Queue[T]) checkEvictionLocked(now time.Time) {
-	e := &q.mu.eviction
-	if q.tool || e.asking || now.Sub(e.asked) < evictionInterval {
-		return
-	}
-	e.asking = true
-	go func() {
-		err := onEachNode(context.Background(), q.client, checkEviction)
-		q.mu.Lock()
-		defer q.unlock()
-		before := e.err
-		e.asking, e.asked = false, time.Now()
-		switch isEviction := errors.Is(err, ErrEviction); {
-		case q.mu.ending.over:
-		case isEviction:
-			e.err = err
-			q.noteErrorLocked(before, err)
-		case before != nil && err == nil:
-			e.err = nil
-			q.noteRecoveryLocked("The queue's server evicts no keys any more")
+func (q *Queue[T]) outageLocked() error {
+	for _, s := range q.shards {
+		if s.server.outage != nil {
+			return s.server.outage
 		}
-	}()
+	}
+	return nil
 }
 
-// reportLocked makes unlock call the hook and the logger.
-func (q *Queue[T]) reportLocked(what string, err error) {
-	q.mu.foreign = append(q.mu.foreign, func() {
-		q.config.Logger.Warn(what, "queue", q.config.Name, "err", err)
-		q.config.OnError(err)
-	})
+// logLocked makes unlock call the logger.
+func (q *Queue[T]) logLocked(level slog.Level, what string, args ...any) {
+	args = append([]any{"queue", q.config.Name}, args...)
+	q.mu.foreign = append(q.mu.foreign, func() { q.config.Logger.Log(context.Background(), level, what, args...) })
 }
 
 // sleep waits for d, no longer than until this replica has ended.

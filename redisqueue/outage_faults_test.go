@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -52,10 +51,10 @@ func TestChild(t *testing.T) {
 			os.Exit(0)
 		}
 		go func() { // Done follows when this has returned.
-			for end := time.Now().Add(time.Minute); q.Info().Held > 0 &&
+			for end := time.Now().Add(time.Minute); held(q) > 0 &&
 				time.Now().Before(end); time.Sleep(time.Millisecond) {
 			}
-			fmt.Println("lost dones", q.Info().LostDones)
+			fmt.Println("lost dones", shared(q).LostDones)
 		}()
 		return nil
 	}, worker.Options[string]{Workers: 1})
@@ -155,9 +154,8 @@ func TestWorkerStopped(t *testing.T) {
 func TestServerKilled(t *testing.T) {
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	var logged bytes.Buffer
-	var errs atomic.Int64
 	logger := slog.New(slog.NewTextHandler(&logged, nil))
-	q := newTestQueue(t, s.client(), Config[string]{Logger: logger, OnError: func(error) { errs.Add(1) }})
+	q := newTestQueue(t, s.client(), Config[string]{Logger: logger})
 	addAndGet(t, q, "held")
 	keys := keysNamed("k", 1000)
 	addAll(q, keys...)
@@ -167,12 +165,12 @@ func TestServerKilled(t *testing.T) {
 	s.kill()
 	q.Add("while it is down")
 	q.Done("held")
-	waitUntil(t, func() bool { return q.Info().Outage != nil })
+	waitUntil(t, func() bool { return q.outage() != nil })
 	s.start()
 	getEach(t, q, append(keys, "later", "failing", "while it is down")...)
 	wantNoKeys(t, q)
-	if info := q.Info(); errs.Load() == 0 || info.Outage != nil || info.LostLeases+info.LostDones != 0 {
-		t.Errorf("OnError was called %d times; %+v", errs.Load(), info)
+	if st := shared(q); st.Outage || st.LostLeases+st.LostDones != 0 {
+		t.Errorf("%+v", st)
 	}
 	endQueue(t, q)
 	// An outage is logged when it begins and when it ends.
@@ -218,7 +216,7 @@ func TestRepliesLost(t *testing.T) {
 		mustGet(t, flaky, fmt.Sprint(i))
 		flaky.Done(fmt.Sprint(i))
 	}
-	if st, info := freshStats(t, flaky), flaky.Info(); st.Queued+st.Processing != 0 ||
+	if st, info := freshStats(t, flaky), shared(flaky); st.Queued+st.Processing != 0 ||
 		info.LostDones+info.LostLeases != 0 {
 		t.Errorf("Stats() = %+v, %+v, want no keys that are queued or processed", st, info)
 	}
@@ -228,9 +226,8 @@ func TestRepliesLost(t *testing.T) {
 // clock, and the keys are handed out again.
 func TestServerHangs(t *testing.T) {
 	s := startServer(t)
-	var errs atomic.Int64
 	const lease = 2 * time.Second
-	q := newTestQueue(t, s.client(), Config[string]{Lease: lease, OnError: func(error) { errs.Add(1) }})
+	q := newTestQueue(t, s.client(), Config[string]{Lease: lease})
 	addAndGet(t, q, "x")
 	ctx, release := q.Lease(context.Background(), "x")
 	defer release()
@@ -254,8 +251,8 @@ func TestServerHangs(t *testing.T) {
 	getEach(t, q, "x")
 	q.Done("y")
 	wantNoKeys(t, q)
-	if info := q.Info(); info.LostLeases != 1 || info.LostDones != 1 || errs.Load() == 0 {
-		t.Errorf("%+v, OnError called %d times", info, errs.Load())
+	if st := shared(q); st.LostLeases != 1 || st.LostDones != 1 {
+		t.Errorf("%+v", st)
 	}
 }
 
@@ -264,7 +261,7 @@ func TestServerFull(t *testing.T) {
 	s := startServer(t)
 	adding, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	q := newTestQueue(t, s.client(), Config[string]{OnError: func(error) { cancel() }})
+	q := newTestQueue(t, s.client(), Config[string]{Logger: loggedTo(func(error) { cancel() })})
 	addAll(q, "a", "b", "c")
 	mustGet(t, q, "a")
 	s.fill()
@@ -276,12 +273,12 @@ func TestServerFull(t *testing.T) {
 	q.Done("a")
 	getEach(t, q, "b", "c")
 	wantNoKeys(t, q)
-	if q.Info().Unsent == 0 {
-		t.Errorf("%+v, want adds that wait", q.Info())
+	if shared(q).Unsent == 0 {
+		t.Errorf("%+v, want adds that wait", shared(q))
 	}
 	s.limitMemory("0")
 	getEach(t, q, "a", "d")
-	waitUntil(t, func() bool { return q.Info().Unsent == 0 && q.Info().Outage == nil })
+	waitUntil(t, func() bool { return shared(q).Unsent == 0 && q.outage() == nil })
 }
 
 func TestEvictionIsRefused(t *testing.T) {
@@ -291,62 +288,6 @@ func TestEvictionIsRefused(t *testing.T) {
 	if _, err := New(context.Background(), clientOf(t, freeAddr(t)), Config[string]{Name: "q"}); err == nil {
 		t.Errorf("New() without a server returns no error")
 	}
-}
-
-// A policy that is set after New, or that a failover leads to, is said as an outage is: once in the log, by OnError and in Stats, until
-// it ends.
-func TestEvictionIsSaid(t *testing.T) {
-	client := startServer(t).client()
-	var log syncBuffer
-	reported := make(chan error, 100)
-	q := newTestQueue(t, client, Config[string]{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), OnError: func(err error) { reported <- err },
-	})
-	look := func(policy string) {
-		t.Helper()
-		must(t, client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
-		q.mu.Lock()
-		q.mu.eviction.asked = time.Now().Add(-evictionInterval) // as when time has passed
-		q.mu.Unlock()
-		must(t, q.AddContext(within(t, time.Minute), "x"))
-		waitUntil(t, func() bool {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			return !q.mu.eviction.asking && time.Since(q.mu.eviction.asked) < evictionInterval
-		})
-	}
-	for range 2 {
-		look("allkeys-lru")
-		wantErr(t, <-reported, ErrEviction)
-		wantErr(t, q.Info().Outage, ErrEviction)
-		if !leasing.StatsOf(q.Stats()).Outage {
-			t.Error("Stats has no outage")
-		}
-	}
-	look("noeviction")
-	wantErr(t, q.Info().Outage, nil)
-	waitUntil(t, func() bool { return strings.Contains(log.String(), "evicts no keys any more") })
-	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
-		t.Errorf("%d errors in the log:\n%s", n, log.String())
-	}
-}
-
-// syncBuffer is a strings.Builder for several goroutines.
-type syncBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // A server that takes no writes is refused with its error: a read-only
@@ -422,7 +363,7 @@ func TestAddContextOfABufferedKey(t *testing.T) {
 	keys := keysNamed("key", 50_000)
 	addAll(q, keys...) // about a hundred batches
 	must(t, q.AddContext(within(t, 30*time.Second), keys[10_000]))
-	if q.Info().Unsent == 0 {
+	if shared(q).Unsent == 0 {
 		t.Error("AddContext has waited for all keys")
 	}
 	slow.Store(false)

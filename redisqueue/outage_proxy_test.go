@@ -127,8 +127,6 @@ func (p *proxy) close() {
 type faulty struct {
 	// deaf: scripts are executed, and their replies are lost. down: nothing reaches the server.
 	deaf, down atomic.Bool
-	// unwakeable: blocking reads wait for something else.
-	unwakeable atomic.Bool
 	// gate: scripts wait while it is locked.
 	gate sync.RWMutex
 }
@@ -156,9 +154,6 @@ func (f *faulty) process(next redis.ProcessHook) redis.ProcessHook {
 		if f.down.Load() {
 			cmd.SetErr(errFaulty)
 			return errFaulty
-		}
-		if cmd.Name() == "blpop" && f.unwakeable.Load() {
-			cmd.Args()[1] = "nothing"
 		}
 		err := next(ctx, cmd)
 		if script && f.deaf.Load() {

@@ -1,9 +1,7 @@
 package redisqueue
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// damages says what becomes of a shard that has lost one of its keys of Redis, or half of the entries of one.
+// damages says what becomes of a shard that has lost one of its keys of Redis.
 // docs/replicas.md says the same in words.
 var damages = []struct {
 	name     string
@@ -39,39 +37,19 @@ var damages = []struct {
 	{name: "notes"},
 }
 
-// halve removes half of the entries of a key.
-func halve(t *testing.T, client *redis.Client, key string) {
-	ctx := context.Background()
-	switch kind := client.Type(ctx, key).Val(); kind {
-	case "hash":
-		fields := client.HKeys(ctx, key).Val()
-		slices.Sort(fields)
-		must(t, client.HDel(ctx, key, fields[:(len(fields)+1)/2]...).Err())
-	case "zset":
-		must(t, client.ZRemRangeByRank(ctx, key, 0, (client.ZCard(ctx, key).Val()+1)/2-1).Err())
-	case "set":
-		must(t, client.SPopN(ctx, key, (client.SCard(ctx, key).Val()+1)/2).Err())
-	case "none":
-	default:
-		t.Fatal(kind)
-	}
-}
-
 // A shard that has lost a part of its data loses no more keys than the table says, hands none out twice at a
 // time, and blocks none.
 func TestDamage(t *testing.T) {
 	client := startServer(t).client()
 	for i, d := range damages {
-		for _, half := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s half=%v", d.name, half), func(t *testing.T) {
-				must(t, client.FlushAll(t.Context()).Err())
-				damage(t, client, i, half)
-			})
-		}
+		t.Run(d.name, func(t *testing.T) {
+			must(t, client.FlushAll(t.Context()).Err())
+			damage(t, client, i)
+		})
 	}
 }
 
-func damage(t *testing.T, client *redis.Client, i int, half bool) {
+func damage(t *testing.T, client *redis.Client, i int) {
 	d := damages[i]
 	q := newShiftedQueue(t, client, Config[string]{
 		Backoff:    workqueue.BackoffConfig[string]{Base: time.Hour, ForgetAfter: 1000 * time.Hour},
@@ -101,11 +79,7 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 		q.AddAfter(key, time.Hour)
 	}
 	flush(t, q)
-	if half {
-		halve(t, client, names[i])
-	} else {
-		must(t, client.Del(t.Context(), names[i]).Err())
-	}
+	must(t, client.Del(t.Context(), names[i]).Err())
 
 	// Two minutes later what was queued and what the dead held has come, two hours later all else.
 	var now time.Duration
@@ -149,7 +123,7 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 	q.Done("held/1")
 	pass(3 * time.Hour)
 	want("waiting", "failing")
-	if n := leasing.StatsOf(freshStats(t, q)).Repaired; d.repaired && !half && n == 0 {
+	if n := leasing.StatsOf(freshStats(t, q)).Repaired; d.repaired && n == 0 {
 		t.Error("Repaired counts nothing")
 	}
 	// Every key comes when it is added.
@@ -178,71 +152,4 @@ func TestDamageIsDocumented(t *testing.T) {
 			t.Errorf("docs/replicas.md does not say what becomes of a shard without its %s", d.name)
 		}
 	}
-}
-
-// The keys of a killed replica are handed out although its lease is gone (a partial restore, an
-// eviction, a hand).
-func TestLostLeaseEntry(t *testing.T) {
-	client := startServer(t).client()
-	q := newShiftedQueue(t, client, Config[string]{})
-	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
-	dead.send(1, 1, "ajob")
-	must(t, client.Del(t.Context(), q.shards[0].names.shard[6]).Err())
-	for i := range 6 {
-		shiftClock(t, client, time.Duration(i)*15*time.Second)
-		freshStats(t, q)
-	}
-	mustGet(t, q, "job")
-	q.Done("job")
-	if leasing.StatsOf(freshStats(t, q)).Repaired == 0 {
-		t.Error("Repaired counts nothing")
-	}
-}
-
-// Of failures whose count or whose delay is lost, nothing stays: the former expire, the latter are forgotten.
-func TestHalfOfFailuresIsForgotten(t *testing.T) {
-	for i := 4; i <= 5; i++ {
-		client := startServer(t).client()
-		q := newShiftedQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{
-			Base: time.Hour, ForgetAfter: time.Hour}})
-		names := q.shards[0].names.shard
-		q.AddRateLimited("x")
-		q.AddRateLimited("y")
-		flush(t, q)
-		must(t, client.Del(t.Context(), names[i]).Err())
-		shiftClock(t, client, 3*time.Hour)
-		freshStats(t, q)
-		if i == 5 {
-			q.Forget("x")
-			q.Forget("y")
-		}
-		freshStats(t, q)
-		for _, name := range names[4:6] {
-			for _, key := range client.ZRange(t.Context(), name, 0, -1).Val() {
-				if key == "x" || key == "y" {
-					t.Errorf("without %s, %s keeps %s", names[i], name, key)
-				}
-			}
-		}
-	}
-}
-
-// What others have written into BATCHES and TROUBLES stops nothing: a live replica begins a new session, and
-// the key of a dead one comes.
-func TestForeignBatchesAndTroubles(t *testing.T) {
-	client := startServer(t).client()
-	q := newShiftedQueue(t, client, Config[string]{})
-	names := q.shards[0].names.shard
-	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
-	dead.send(1, 1, "ajob")
-	must(t, client.HSet(t.Context(), names[12], "ljob", "garbage").Err())
-	for i := range 6 {
-		shiftClock(t, client, time.Duration(i)*15*time.Second)
-		for session := range client.HGetAll(t.Context(), names[9]).Val() {
-			must(t, client.HSet(t.Context(), names[9], session, "garbage").Err())
-		}
-		must(t, q.AddContext(within(t, 20*time.Second), "other"))
-		freshStats(t, q)
-	}
-	getEach(t, q, "other", "job")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -57,24 +56,6 @@ func TestScriptsForbidden(t *testing.T) {
 	}
 }
 
-// The search for sessions without a lease continues behind a session with any keys.
-func TestLeaseSearchGoesOn(t *testing.T) {
-	client := startServer(t).client()
-	q := newTestQueue(t, client, Config[string]{})
-	addAndGet(t, q, "\xffA")
-	var places []string
-	for range 4 { // Each Stats does chores.
-		_ = freshStats(t, q)
-		place, err := client.HGet(t.Context(), q.shards[0].names.shard[0], "leaseChecked").Result()
-		must(t, err)
-		places = append(places, place)
-	}
-	q.Done("\xffA")
-	if !slices.Contains(places, "") {
-		t.Errorf("the search was at %q, and has not begun again", places)
-	}
-}
-
 // Keys that have got lost from the line are found again.
 func TestRepair(t *testing.T) {
 	s := startServer(t)
@@ -84,8 +65,8 @@ func TestRepair(t *testing.T) {
 	flush(t, q)
 	must(t, s.client().ZRemRangeByRank(context.Background(), q.shards[0].names.shard[2], 100, 299).Err())
 	getEach(t, q, keys...)
-	if wantNoKeys(t, q); q.Info().Repaired != 200 {
-		t.Errorf("%+v, want 200 keys repaired", q.Info())
+	if wantNoKeys(t, q); shared(q).Repaired != 200 {
+		t.Errorf("%+v, want 200 keys repaired", shared(q))
 	}
 }
 
@@ -160,8 +141,8 @@ func TestKeyThatKills(t *testing.T) {
 			q.Done(key)
 		}
 	}
-	if q.Info().GivenUp != 1 {
-		t.Errorf("%+v", q.Info())
+	if shared(q).GivenUp != 1 {
+		t.Errorf("%+v", shared(q))
 	}
 }
 
@@ -264,35 +245,4 @@ func TestQuietLosses(t *testing.T) {
 	f.down.Store(true)
 	q.Add("x")
 	wantErr(t, q.ShutDownContext(ctx), ErrNotSent)
-}
-
-// A key that stands in the line twice, was added while it was held, and whose second holder has died, waits
-// for its delay.
-func TestKeyThatIsInTheLineTwice(t *testing.T) {
-	client := startServer(t).client()
-	replica := func(id string) rawSession {
-		return rawSession{t: t, client: client, s: shiftedScript(), id: id, lease: 30 * time.Second}
-	}
-	passed := time.Duration(0)
-	// lateBatches sends two batches half a lease apart. The second one gets what the dead session held.
-	lateBatches := func(r rawSession) (last *reply) {
-		for number := range 2 {
-			passed += 15 * time.Second
-			shiftClock(t, client, passed)
-			var err error
-			last, err = parseReply(r.send(number+1, number))
-			must(t, err)
-		}
-		return last
-	}
-	replica("aaaaaaaaaaa").send(1, 0, "ax", "xx", "ax")
-	replica("aaaaaaaaaaa").send(2, 1)
-	if r := lateBatches(replica("bbbbbbbbbbb")); len(r.keys) != 1 {
-		t.Fatal("the key is not handed out again")
-	}
-	replica("ddddddddddd").send(1, 0, "ax")
-	if r := lateBatches(replica("ccccccccccc")); r.counts.Waiting != 1 || r.counts.Queued != 0 ||
-		r.counts.Again != 0 {
-		t.Errorf("%+v, want one key that waits", r.counts)
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +21,8 @@ import (
 //
 // Methods with a key panic, without a lock, for one that cannot be hashed; those that send it also for one
 // that is not equal to itself, that the codec cannot encode, or that is reserved. What is added while the
-// server does not answer is kept in memory without a bound: see [Info].
+// server does not answer is kept in memory without a bound: the encoded key and about 150 bytes each, which
+// Unsent in Shared of Stats counts.
 type Queue[T comparable] struct {
 	workqueue.Unimplemented[T]
 	operate.UnimplementedOperable[T]
@@ -50,10 +52,9 @@ type Queue[T comparable] struct {
 		ending   ending
 		totals   totals
 		latest   latest[T]
-		eviction eviction
 		polls    bool // the server's user may not call BLPOP, and that was said
-		// foreign is other people's code, which q.unlock runs once mu is free: hooks, loggers and ends of
-		// handlers' contexts.
+		// foreign is other people's code, which q.unlock runs once mu is free: the logger and ends of handlers'
+		// contexts.
 		foreign []func()
 	}
 }
@@ -109,7 +110,6 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 	q.mu.held = make(map[T]*hold[T])
 	q.mu.ending.endDrains = make(chan struct{})
 	q.mu.totals.stats.Name = config.Name
-	q.mu.eviction.asked = time.Now() // by New
 	q.mu.latest.requeues = make(map[T]*requeues)
 	q.mu.latest.timer = q.newTimer(q.askForCountsLocked)
 	for i := range config.Shards {
@@ -314,7 +314,7 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 		err = workqueue.ErrShutDown
 		e.dropped = e.dropped || len(unsent) > 0
 		if len(unsent) > 0 {
-			s.q.reportLocked("The queue has ended, and its server has not received everything",
+			s.q.logLocked(slog.LevelWarn, "The queue has ended, and its server has not received everything", "err",
 				fmt.Errorf("%w: %d operations", ErrNotSent, len(unsent)))
 		}
 	}

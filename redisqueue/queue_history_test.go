@@ -252,7 +252,7 @@ func (h *history) run(queues []*Queue[string], fault func()) {
 	h.waitUntilHandled()
 	for _, q := range queues {
 		if err := q.ShutDownContext(within(h.t, 30*time.Second)); err != nil {
-			h.t.Errorf("shutdown: %v, %+v", err, q.Info())
+			h.t.Errorf("shutdown: %v, %+v", err, shared(q))
 		}
 	}
 	workers.Wait()

@@ -154,7 +154,7 @@ func TestHistoryWithClockJumps(t *testing.T) {
 		time.Sleep(400 * time.Millisecond)
 	})
 	for _, q := range queues {
-		if info := q.Info(); info.LostLeases+info.LostDones > 0 {
+		if info := shared(q); info.LostLeases+info.LostDones > 0 {
 			t.Errorf("leases were lost: %+v", info)
 		}
 	}

@@ -293,7 +293,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	}
 	fail := func(err error) {
 		for n, r := range replicas {
-			t.Logf("replica %d: %+v", n, r.q.Info())
+			t.Logf("replica %d: %+v", n, shared(r.q))
 		}
 		h.log()
 		client := s.client()

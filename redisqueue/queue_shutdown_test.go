@@ -24,9 +24,9 @@ func TestShutDownAfterIdleLease(t *testing.T) {
 	q.Add("x")
 	flush(t, q)
 	waitUntil(t, func() bool { return q.leaseAge() > q.config.Lease })
-	calls := q.Info().Calls
+	calls := batches(q.client)
 	must(t, q.ShutDownContext(within(t, 3*time.Second)))
-	if n := q.Info().Calls; n != calls {
+	if n := batches(q.client); n != calls {
 		t.Errorf("%d calls at shutdown, want none", n-calls)
 	}
 }
@@ -111,7 +111,7 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	q.Done("x")
 	f.down.Store(false)
 	must(t, q.ShutDownContext(within(t, 5*time.Second)))
-	if info := q.Info(); info.LostLeases != 1 || info.LostDones != 1 || info.Unsent != 0 {
+	if info := shared(q); info.LostLeases != 1 || info.LostDones != 1 || info.Unsent != 0 {
 		t.Errorf("%+v, want one lost lease and one lost Done", info)
 	}
 	wantHeld(t, other, "x")
@@ -172,7 +172,7 @@ func TestFullServerIsNotBusy(t *testing.T) {
 	go func() { _ = q.AddContext(waiting, "x") }()
 	go func() { _, _ = q.GetContext(waiting) }()
 	q.AddRateLimited("y")
-	waitUntil(t, func() bool { return q.Info().Errors > 0 })
+	waitUntil(t, func() bool { return shared(q).Errors > 0 })
 	calls := func() int {
 		stats, err := client.InfoMap(ctx, "commandstats").Result()
 		must(t, err)
@@ -210,7 +210,7 @@ func TestAddsToFullServer(t *testing.T) {
 	if d := cpu() - before; d > 20*time.Second { // Looking through all that wait takes minutes.
 		t.Errorf("%d adds take %v", keys, d)
 	}
-	if n := q.Info().Unsent; n != keys {
+	if n := shared(q).Unsent; n != keys {
 		t.Errorf("%d adds wait, want %d", n, keys)
 	}
 }
@@ -225,7 +225,7 @@ func TestShutDownOnFullServer(t *testing.T) {
 	q.Add("y")
 	q.Done("x")
 	wantErr(t, q.ShutDownContext(within(t, 10*time.Second)), ErrNotSent)
-	if dropped, calls := q.Stats().Dropped, q.Info().Calls; dropped != 1 || calls > 30 {
+	if dropped, calls := q.Stats().Dropped, batches(q.client); dropped != 1 || calls > 30 {
 		t.Errorf("%d adds were dropped with %d calls, want 1 with at most 30", dropped, calls)
 	}
 }
@@ -319,12 +319,12 @@ func TestOutageEndsOnFullServer(t *testing.T) {
 	shard.senderRuns = true // Nothing is sent.
 	shard.server.outage = errors.New("connection refused")
 	shard.apply(&batch{}, &reply{status: "FULL", full: true})
-	if err := q.Info().Outage; err != nil {
+	if err := q.outage(); err != nil {
 		t.Errorf("the outage continues: %v", err)
 	}
 	shard.server.outage = errFull
 	shard.apply(&batch{}, &reply{status: "FULL", full: true})
-	if err := q.Info().Outage; err != errFull {
+	if err := q.outage(); err != errFull {
 		t.Errorf("Outage is %v while adds wait for a full server", err)
 	}
 }
@@ -419,26 +419,6 @@ func TestTwoStringsOfOneKey(t *testing.T) {
 	q.Done("x")
 	getEach(t, q, "x")
 	wantNoKeys(t, q)
-}
-
-// A queue whose server does not answer, or that has shut down, does not say that a key has no failures.
-func TestUnknownNumberOfFailures(t *testing.T) {
-	s := startServer(t)
-	q := newTestQueue(t, s.client(), Config[string]{})
-	q.AddRateLimited("a")
-	if n, _, err := q.askFailures(within(t, 5*time.Second), "a"); n != 1 || err != nil {
-		t.Errorf("askFailures returned %d, %v", n, err)
-	}
-	s.kill()
-	_, _, err := q.askFailures(within(t, time.Millisecond), "a")
-	wantErr(t, err, context.DeadlineExceeded)
-	if _, _, err := q.askFailures(context.Background(), "a"); err == nil {
-		t.Error("without a server there is a number")
-	}
-	s.start()
-	endQueue(t, q)
-	_, _, err = q.askFailures(context.Background(), "a")
-	wantErr(t, err, workqueue.ErrShutDown)
 }
 
 // An answer that comes too late does not change what the call has returned.

@@ -19,7 +19,6 @@ type shard[T comparable] struct {
 	buffer     buffer
 	senderRuns bool      // the goroutine that runs send exists
 	underWay   *batch    // the one whose reply was not applied yet, or nil
-	batches    uint64    // how many were begun, over all sessions
 	allCounts  bool      // the next batch asks for all counts
 	countedAt  time.Time // when the last reply with all counts came
 
@@ -145,7 +144,6 @@ func (s *shard[T]) nextBatch() *batch {
 		s.session = session{id: newSession(), lastFence: "0"}
 	}
 	s.session.batchSeq++
-	s.batches++
 	want := s.nextWantLocked()
 	b := &batch{
 		session: s.session, began: now, want: want, allCounts: s.allCounts,
@@ -195,7 +193,6 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	if r != nil && (!r.full || s.server.outage != errFull) { // While the server is full, errFull stays.
 		q.mu.totals.calls.observe(now.Sub(b.began))
 		s.noteAnswerLocked()
-		q.checkEvictionLocked(now)
 	}
 	switch {
 	case r == nil:
@@ -231,7 +228,7 @@ func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now t
 	}
 	s.counts = counts
 	q.mu.totals.stats.Adds += uint64(r.changed)
-	q.mu.totals.info.LostDones += uint64(r.unmatched)
+	q.mu.totals.shared.LostDones += uint64(r.unmatched)
 	// They are in the order of the operations that have one and were executed: see answer in operations.lua.
 	for _, o := range b.ops {
 		if o.onResult != nil && len(r.opResults) > 0 && !(r.full && o.isAdd()) {

@@ -41,49 +41,68 @@ type KeyInfo[T comparable] struct {
 	LostLeases int `json:"lost_leases,omitempty"`
 	// GivenUp is nil for a key that was not given up.
 	GivenUp *operate.GivenUpKey[T] `json:"given_up,omitempty"`
+
+	rank int // in its list of its shard
 }
 
 // keys is [Admin.Keys] with keys of the program's type.
 func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
 	return func(yield func(KeyInfo[T], error) bool) {
-		errs := make([]error, len(q.shards))
-		type ranked struct {
-			KeyInfo[T]
-			rank int // in its shard
-		}
-		found := make([][]ranked, len(q.shards)) // with a limit: the first ones of each of several shards
-		var reading sync.WaitGroup
-		for i, s := range q.shards {
-			if limit > 0 && len(q.shards) > 1 {
-				reading.Go(func() { // A shard that hangs must not hide the others.
-					for k, err := range s.keys(ctx, list, limit) {
-						if errs[i] = err; err == nil {
-							found[i] = append(found[i], ranked{k, len(found[i])})
-						}
-					}
-				})
-				continue
-			}
-			for k, err := range s.keys(ctx, list, limit) {
-				if errs[i] = err; err == nil && !yield(k, nil) {
+		var err error
+		if limit > 0 {
+			var first [][]KeyInfo[T]
+			first, err = q.first(ctx, limit, list)
+			for _, k := range first[0] {
+				if !yield(k, nil) {
 					return
 				}
 			}
-		}
-		reading.Wait()
-		first := slices.Concat(found...)
-		slices.SortFunc(first, func(a, b ranked) int {
-			return cmp.Or(order(list, a.KeyInfo, b.KeyInfo), cmp.Compare(a.rank, b.rank))
-		})
-		for _, k := range first[:min(len(first), max(limit, 0))] {
-			if !yield(k.KeyInfo, nil) {
-				return
+		} else {
+			for _, s := range q.shards {
+				for k, failed := range s.keys(ctx, list, 0) {
+					if failed != nil {
+						err = errors.Join(err, failed)
+					} else if !yield(k, nil) {
+						return
+					}
+				}
 			}
 		}
-		if err := errors.Join(errs...); err != nil {
+		if err != nil {
 			yield(KeyInfo[T]{}, err)
 		}
 	}
+}
+
+// first returns up to limit keys of each list, in its order, and beside an error what it has got. It reads all
+// shards at once, so that one that hangs does not hide the others.
+func (q *Queue[T]) first(ctx context.Context, limit int, lists ...List) (first [][]KeyInfo[T], err error) {
+	found, errs := make([][][]KeyInfo[T], len(q.shards)), make([]error, len(q.shards))
+	var reading sync.WaitGroup
+	for i, s := range q.shards {
+		found[i] = make([][]KeyInfo[T], len(lists))
+		reading.Go(func() {
+			for j, list := range lists {
+				for k, err := range s.keys(ctx, list, limit) {
+					if err == nil {
+						found[i][j] = append(found[i][j], k)
+					} else {
+						errs[i] = err
+					}
+				}
+			}
+		})
+	}
+	reading.Wait()
+	first = make([][]KeyInfo[T], len(lists))
+	for j, list := range lists {
+		for i := range q.shards {
+			first[j] = append(first[j], found[i][j]...)
+		}
+		slices.SortStableFunc(first[j], func(a, b KeyInfo[T]) int { return order(list, a, b) })
+		first[j] = first[j][:min(len(first[j]), limit)]
+	}
+	return first, errors.Join(errs...)
 }
 
 // keys is Queue.keys of one shard, in the list's order. It reads page by page.
@@ -96,7 +115,7 @@ func (s *shard[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 		mode, lists = "scan", []List{listStates, ListWaiting}
 	}
 	return func(yield func(KeyInfo[T], error) bool) {
-		left := limit
+		rank := 0
 		for _, list := range lists {
 			for from := "0"; from != ""; {
 				rows, next, err := s.readRows(ctx, mode, string(list), from, count)
@@ -109,7 +128,8 @@ func (s *shard[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 					if !ok {
 						continue
 					}
-					if left--; !yield(k, nil) || left == 0 {
+					k.rank = rank
+					if rank++; !yield(k, nil) || rank == limit {
 						return
 					}
 				}
@@ -141,18 +161,18 @@ func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	return k, true
 }
 
-// order compares two keys of different shards as a list is ordered. Of the queued ones, as of those without
-// an order, the first of each shard come first.
-func order[T comparable](list List, a, b KeyInfo[T]) int {
+// order compares two keys as a list is ordered. Of the queued ones, as of those without an order, the first of
+// each shard come first.
+func order[T comparable](list List, a, b KeyInfo[T]) (c int) {
 	switch list {
 	case ListWaiting:
-		return a.Due.Compare(b.Due)
+		c = a.Due.Compare(b.Due)
 	case ListFailing:
-		return cmp.Compare(b.Requeues, a.Requeues)
+		c = cmp.Compare(b.Requeues, a.Requeues)
 	case ListGivenUp:
-		return b.GivenUp.Time.Compare(a.GivenUp.Time)
+		c = b.GivenUp.Time.Compare(a.GivenUp.Time)
 	}
-	return 0
+	return cmp.Or(c, cmp.Compare(a.rank, b.rank))
 }
 
 // key is [Admin.Key] with a key of the program's type.
@@ -177,16 +197,11 @@ const maxSnapshot = 512 // how many keys of each state a Snapshot has
 // error. After shutdown it still reads the keys.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	read := func(list List) []workqueue.KeySnapshot[T] {
-		return q.snapshotsOf(ctx, list, min(limit, maxSnapshot))
-	}
 	// In the order in which a key passes through them: one that moves meanwhile is seen twice rather than
 	// not at all.
-	snapshot.Failing, snapshot.Waiting = read(ListFailing), read(ListWaiting)
-	snapshot.Queued, snapshot.Processing = read(ListQueued), read(ListProcessing)
-	snapshot.Processing = q.withoutOnHold(snapshot.Processing)
+	lists := q.snapshots(min(limit, maxSnapshot), ListFailing, ListWaiting, ListQueued, ListProcessing)
+	snapshot.Failing, snapshot.Waiting, snapshot.Queued = lists[0], lists[1], lists[2]
+	snapshot.Processing = q.withoutOnHold(lists[3])
 	slices.SortStableFunc(snapshot.Processing, func(a, b workqueue.KeySnapshot[T]) int {
 		return a.Since.Compare(b.Since)
 	})
@@ -203,17 +218,20 @@ func (q *Queue[T]) withoutOnHold(keys []workqueue.KeySnapshot[T]) []workqueue.Ke
 	})
 }
 
-// snapshotsOf returns up to limit keys of a list, and those that it has got if the server does not answer.
-func (q *Queue[T]) snapshotsOf(ctx context.Context, list List, limit int) (keys []workqueue.KeySnapshot[T]) {
-	if limit <= 0 {
-		return nil
-	}
-	for k, err := range q.keys(ctx, list, limit) {
-		if err == nil {
-			keys = append(keys, k.KeySnapshot)
+// snapshots returns up to limit keys of each list, as far as the server has returned them within a second.
+func (q *Queue[T]) snapshots(limit int, lists ...List) [][]workqueue.KeySnapshot[T] {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	snapshots := make([][]workqueue.KeySnapshot[T], len(lists))
+	if limit > 0 {
+		first, _ := q.first(ctx, limit, lists...)
+		for i := range first {
+			for _, k := range first[i] {
+				snapshots[i] = append(snapshots[i], k.KeySnapshot)
+			}
 		}
 	}
-	return keys
+	return snapshots
 }
 
 // SnapshotKey is [Admin.Key] without errors. It asks the server for up to a second, and returns false if that

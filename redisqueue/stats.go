@@ -13,7 +13,7 @@ import (
 // totals count what this replica has done. Guarded by the queue's mutex.
 type totals struct {
 	stats                        workqueue.Stats // only Name, Adds, Retries, Dropped and UnmatchedDones
-	info                         Info            // only Errors, LostLeases and LostDones
+	shared                       leasing.Stats   // only Errors, LostLeases and LostDones
 	latency, workDuration, calls histogram
 }
 
@@ -55,66 +55,19 @@ func (q *Queue[T]) publish() error {
 	return nil
 }
 
-// Info is what a replica knows. Its counters begin with [New], but for Repaired, which the server keeps.
-type Info struct {
-	// Counts are those of the whole queue. Failing, GivenUp, OldestQueued and the pause are as old as
-	// [workqueue.Stats] says in Shared, the others of the last call of the server.
-	Counts
-	// Unsent is the number of operations in the buffer, which grows while the server does not answer: each
-	// takes the encoded key and about 150 bytes.
-	Unsent int
-	// Outage is why the last attempt to reach the server failed, that it takes no adds because its memory is
-	// full, or that it may evict keys ([ErrEviction]), which is checked every half minute; otherwise nil.
-	Outage error
-	// Errors counts the attempts that failed.
-	Errors uint64
-	// LostLeases counts the keys of this replica whose lease was lost while a worker had them. LostDones
-	// counts the calls of Done that came too late, and those that the server had executed before it answered
-	// with an error.
-	LostLeases, LostDones uint64
-	// Held is the number of keys that this replica's workers have.
-	Held int
-	// Calls counts the batches that this replica has sent. CallDuration has the times until the server
-	// answered them, but for those to a full server; nil without metrics.
-	Calls        uint64
-	CallDuration *workqueue.Histogram
-}
-
-// Info returns the replica's numbers, without asking the server, also after shutdown. Its cost grows with the
-// shards alone.
-func (q *Queue[T]) Info() Info {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.infoLocked()
-}
-
-func (q *Queue[T]) infoLocked() Info {
-	info := q.mu.totals.info
-	info.Held, info.CallDuration = len(q.mu.held), q.mu.totals.calls.read()
-	info.Outage = q.mu.eviction.err
-	for _, s := range q.shards {
-		info.Counts.add(s.counts)
-		info.Unsent += s.buffer.len()
-		info.Calls += s.batches
-		if s.server.outage != nil {
-			info.Outage = s.server.outage
-		}
-	}
-	return info
-}
-
-// Facts returns, for display, what of Info and the config is on no other part of a page. It does not ask the
+// Facts returns, for display, what of Stats and the config is on no other part of a page. It does not ask the
 // server.
 func (q *Queue[T]) Facts() []operate.Fact {
-	i := q.Info()
+	st, outage := q.Stats(), q.outage()
+	i := leasing.StatsOf(st)
 	server := "answers"
-	if i.Outage != nil {
-		server = "fails: " + i.Outage.Error()
+	if outage != nil {
+		server = "fails: " + outage.Error()
 	}
 	startLimit := "none"
 	if l := q.config.StartLimit; l.Rate > 0 {
 		startLimit = fmt.Sprintf("%g a second, %d at once", l.Rate, l.Burst)
-		if i.Limited {
+		if st.Blocked > 0 {
 			startLimit += "; it holds keys back"
 		}
 	}
@@ -148,12 +101,11 @@ func (q *Queue[T]) Len() int { return q.Stats().Queued }
 
 // metricsStats is Stats for a provider of metrics: a replica that has ended sees no keys any more.
 func (q *Queue[T]) metricsStats() workqueue.Stats {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.noteQuestionLocked()
-	st := q.statsLocked(time.Now())
-	if q.mu.ending.over {
+	st := q.Stats()
+	select {
+	case <-q.ended:
 		st.Queued, st.Processing, st.Again, st.Waiting, st.Failing = 0, 0, 0, 0, 0
+	default:
 	}
 	return st
 }
@@ -163,14 +115,17 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	st := t.stats
 	st.ShuttingDown = q.mu.ending.stopping
 	st.Latency, st.WorkDuration = t.latency.read(), t.workDuration.read()
-	i := q.infoLocked()
-	st.Queued, st.Processing, st.Again, st.Waiting = i.Queued, i.Processing, i.Again, i.Waiting
+	shared, whole := t.shared, Counts{}
 	for _, s := range q.shards {
+		whole.add(s.counts)
 		if s.counts.Limited {
 			st.Blocked += s.counts.Queued
 		}
+		shared.Unsent += s.buffer.len()
 	}
-	st.Paused, st.PausedUntil, st.OldestQueued = i.Paused, i.PausedUntil, i.OldestQueued
+	st.Queued, st.Processing, st.Again, st.Waiting = whole.Queued, whole.Processing, whole.Again, whole.Waiting
+	st.Failing, st.OldestQueued = whole.Failing, whole.OldestQueued
+	st.Paused, st.PausedUntil = whole.Paused, whole.PausedUntil
 	for _, h := range q.mu.held {
 		if h.onHold && !h.lost {
 			st.OnHold++
@@ -184,12 +139,9 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	}
 	// The server does not say which of the keys on hold were added again. This takes all of them for such.
 	st.Again -= min(st.Again, st.OnHold)
-	st.Failing = i.Failing
-	st.Shared = &leasing.Stats{
-		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors,
-		LostLeases: i.LostLeases, LostDones: i.LostDones, CallDuration: i.CallDuration,
-		GivenUp: i.GivenUp, Repaired: i.Repaired,
-		PausedBy: i.PausedBy, PausedSince: i.PausedSince, AsOf: q.asOfLocked(),
-	}
+	shared.Outage, shared.CallDuration = q.outageLocked() != nil, t.calls.read()
+	shared.GivenUp, shared.Repaired = whole.GivenUp, whole.Repaired
+	shared.PausedBy, shared.PausedSince, shared.AsOf = whole.PausedBy, whole.PausedSince, q.asOfLocked()
+	st.Shared = &shared
 	return st
 }

@@ -209,7 +209,7 @@ func TestClusterSlotsMove(t *testing.T) {
 		}
 	})
 	for _, q := range queues {
-		if info := q.Info(); info.LostLeases > 0 {
+		if info := shared(q); info.LostLeases > 0 {
 			t.Errorf("leases were lost: %+v", info)
 		}
 	}

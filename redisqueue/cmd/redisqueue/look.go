@@ -40,7 +40,7 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 	if n.Limited {
 		oldest += "; the start limit holds keys back"
 	}
-	fmt.Fprintf(c.out, "queue       %s (%s)\n", quoted(c.name), escaped(c.queue.Description(), false))
+	fmt.Fprintf(c.out, "queue       %s (%s)\n", quoted(c.name), escaped(c.queue.Description()))
 	fmt.Fprintf(c.out, "paused      %s\nqueued      %d%s\n", pauseOf(n), n.Queued, oldest)
 	fmt.Fprintf(c.out, "processing  %d, %d of them added again\n", n.Processing, n.Again)
 	fmt.Fprintf(c.out, "waiting     %d\nfailing     %d\n", n.Waiting, n.Failing)
@@ -61,7 +61,7 @@ func pauseOf(n redisqueue.Counts) string {
 		return "yes, " + until
 	}
 	since := n.PausedSince.UTC().Format(time.RFC3339)
-	return fmt.Sprintf("yes, %s, by %s since %s", until, escaped(n.PausedBy, false), since)
+	return fmt.Sprintf("yes, %s, by %s since %s", until, escaped(n.PausedBy), since)
 }
 
 // states are what ls knows: the names of lists of the queue.
@@ -120,7 +120,7 @@ func (c *command) printRow(list string, k redisqueue.KeyInfo[string], isFirst bo
 		holder = quoted(k.Holder)
 	}
 	if g := k.GivenUp; g != nil && list == "givenup" {
-		since, failures, reason = g.Time, g.Attempts, "  ("+escaped(g.Err, false)+")"
+		since, failures, reason = g.Time, g.Attempts, "  ("+escaped(g.Err)+")"
 	}
 	key := quoted(k.Key) + reason
 	_, err := fmt.Fprintf(c.out, rowFormat, state, age(since), age(k.Due), failures, holder, key)
@@ -174,7 +174,7 @@ func (c *command) show(ctx context.Context, args []string) error {
 	field("failures", "%d", k.Requeues)
 	field("lost leases", "%d in a row", k.LostLeases)
 	if g := k.GivenUp; g != nil {
-		field("given up", "%s, after %d attempts: %s", at(g.Time), g.Attempts, escaped(g.Err, false))
+		field("given up", "%s, after %d attempts: %s", at(g.Time), g.Attempts, escaped(g.Err))
 	}
 	if k.Causes == nil {
 		return nil
@@ -182,9 +182,9 @@ func (c *command) show(ctx context.Context, args []string) error {
 	for _, cause := range slices.Backward(k.Causes.Last) {
 		trace := ""
 		if cause.TraceParent != "" {
-			trace = " (trace " + escaped(cause.TraceParent, false) + ")"
+			trace = " (trace " + escaped(cause.TraceParent) + ")"
 		}
-		field("cause", "%s: %s%s", age(cause.Time), escaped(cause.Reason, false), trace)
+		field("cause", "%s: %s%s", age(cause.Time), escaped(cause.Reason), trace)
 	}
 	if k.Causes.Others > 0 {
 		field("cause", "%d others before, the first %s", k.Causes.Others, age(k.Causes.First))

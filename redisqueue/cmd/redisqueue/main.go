@@ -181,7 +181,6 @@ func (c *command) note(format string, args ...any) {
 }
 
 func (c *command) do(ctx context.Context, name string, args []string) (err error) {
-	c.noteStaleness(ctx)
 	if name == "queues" {
 		return c.queues(ctx)
 	}
@@ -195,18 +194,6 @@ func (c *command) do(ctx context.Context, name string, args []string) (err error
 	}
 	c.answered()
 	return commands[name].do(c, ctx, args)
-}
-
-// noteStaleness notes that the server is a replica that is not in touch with its master, if it says so.
-func (c *command) noteStaleness(ctx context.Context) {
-	if c.server.cluster || c.server.sentinel != "" {
-		return // These lead to masters.
-	}
-	role, err := c.client.Do(ctx, "role").Slice()
-	if err == nil && len(role) > 3 && role[0] == "slave" && role[3] != "connected" {
-		c.note("the server is a replica, and is not in touch with its master (its state is %q): "+
-			"what it has may be old, and what it lacks may be there", role[3])
-	}
 }
 
 // What a command with keys needs.
@@ -228,15 +215,7 @@ var commands = map[string]struct {
 	"rm":      {keys, "", change("removed", (*redisqueue.Admin).Remove)},
 	"release": {keys, "", change("released", (*redisqueue.Admin).Release)},
 	"pause": {"", "for", func(c *command, ctx context.Context, _ []string) error {
-		err := c.queue.Pause(ctx, cmp.Or(c.pauseFor, operate.UntilResumed))
-		if err != nil || c.pauseFor == 0 {
-			return err
-		}
-		n, err := c.queue.Counts(ctx)
-		if err == nil { // A pause that ends later may hold.
-			fmt.Fprintf(c.out, "paused      %s\n", pauseOf(n))
-		}
-		return err
+		return c.queue.Pause(ctx, cmp.Or(c.pauseFor, operate.UntilResumed))
 	}},
 	"resume": {"", "", func(c *command, ctx context.Context, _ []string) error { return c.queue.Resume(ctx) }},
 	"purge":  {"", "yes", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},
