@@ -82,9 +82,9 @@ func (q *Queue[T]) Next(ctx context.Context) (h workqueue.HandOut[T], err error)
 
 // Done ends the processing of item. It does not block: the server hears of it with the next call, which
 // begins at once; see Settle. If the key was added meanwhile, it is queued again. If its lease was lost, Done
-// changes nothing on the server and is counted in [leasing.Stats]. For a key that this process does not hold it
-// changes nothing and counts as unmatched in Stats. During shutdown it works as before; the last Done lets
-// the replica end.
+// changes nothing on the server and counts as LostDones of [leasing.Stats]. For a key that this process does
+// not hold it changes nothing and counts as unmatched in Stats. During shutdown it works as before; the last
+// Done lets the replica end.
 func (q *Queue[T]) Done(item T) {
 	checkHashable(item)
 	q.mu.Lock()

@@ -96,8 +96,9 @@ func (q *Queue[T]) outageLocked() error {
 
 // logLocked makes unlock call the logger.
 func (q *Queue[T]) logLocked(level slog.Level, what string, args ...any) {
-	args = append([]any{"queue", q.config.Name}, args...)
-	q.mu.foreign = append(q.mu.foreign, func() { q.config.Logger.Log(context.Background(), level, what, args...) })
+	q.mu.foreign = append(q.mu.foreign, func() {
+		q.config.Logger.With("queue", q.config.Name).Log(context.Background(), level, what, args...)
+	})
 }
 
 // sleep waits for d, no longer than until this replica has ended.

@@ -74,8 +74,8 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 	}
 }
 
-// first returns up to limit keys of each list, in its order, and beside an error what it has got. It reads all
-// shards at once, so that one that hangs does not hide the others.
+// first returns up to limit keys of each list, in its order, and beside an error what it has got. It reads
+// all shards at once, so that one that hangs does not hide the others.
 func (q *Queue[T]) first(ctx context.Context, limit int, lists ...List) (first [][]KeyInfo[T], err error) {
 	found, errs := make([][][]KeyInfo[T], len(q.shards)), make([]error, len(q.shards))
 	var reading sync.WaitGroup
@@ -161,8 +161,8 @@ func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	return k, true
 }
 
-// order compares two keys as a list is ordered. Of the queued ones, as of those without an order, the first of
-// each shard come first.
+// order compares two keys as a list is ordered. Of the queued ones, as of those without an order, the first
+// of each shard come first.
 func order[T comparable](list List, a, b KeyInfo[T]) (c int) {
 	switch list {
 	case ListWaiting:
