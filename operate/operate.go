@@ -74,8 +74,8 @@ type Fact struct {
 	Value string `json:"value"`
 }
 
-// UnimplementedOperable is embedded by queues that implement [Operable] method by method. It has the methods of
-// a queue without groups, and the default of each method that is added later.
+// UnimplementedOperable is embedded by queues that implement [Operable] method by method. It has the methods
+// of a queue without groups, and the default of each method that is added later.
 type UnimplementedOperable[T comparable] struct{}
 
 //lint:ignore U1000 the interface asks for it

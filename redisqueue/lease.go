@@ -170,7 +170,7 @@ func (s *shard[T]) freeLocked(fences []string) {
 				h.freed = true
 				s.session.held--
 				delete(s.watched, h.encoded)
-				s.q.logLocked(slog.LevelWarn, "A key that is being processed is lost", "err", ErrReleased)
+				s.q.logLocked(slog.LevelWarn, "An operator has released a held key", "err", ErrReleased)
 			}
 		}
 	}
