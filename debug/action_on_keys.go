@@ -22,9 +22,9 @@ var (
 	errEnded  = refuse(http.StatusConflict, "The queue was shut down meanwhile, and has not taken all keys.")
 )
 
-// onKeys is an action on keys, which the walk finds.
+// onKeys is an action on keys, which the keyWalk finds.
 type onKeys struct {
-	*walk
+	*keyWalk
 	*action
 	until  time.Time // when it must end
 	result bulkResult
@@ -35,18 +35,18 @@ type onKeys struct {
 // actOnKeys does what form asks for to the keys that it names, or to a set. The result is nil if it names one
 // key; text says what was done.
 func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (*bulkResult, string, error) {
-	if r.missing != nil && !do.ofPools {
+	if r.readKeys(); r.missing != nil && !do.ofPools {
 		return nil, "", r.missing
 	}
 	ofSet := form.Has("of") && do.ForAll != ""
 	if ofSet || form.Get("id") == "" { // A key with an id does not wait for those who go over all.
-		done, err := searchTurn(r.ctx, h.acting)
+		done, err := h.acting.take(r.ctx)
 		defer done()
 		if err != nil {
 			return nil, "", err
 		}
 	}
-	a := &onKeys{walk: &walk{reading: r}, action: do, until: time.Now().Add(actionTime)}
+	a := &onKeys{keyWalk: &keyWalk{reading: r}, action: do, until: time.Now().Add(actionTime)}
 	if ofSet {
 		return a.set(form.Get("of"), form.Get("error"), form.Get("count"))
 	}
@@ -56,10 +56,11 @@ func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (*bulkResul
 
 // set acts on all keys of a set whose errors contain text. confirmed is how many the reader has expected.
 func (a *onKeys) set(set, text, confirmed string) (*bulkResult, string, error) {
-	if !isSet(set) {
+	states := statesOf(set)
+	if states == nil {
 		return nil, "", errNoSet
 	}
-	a.each(a.keysWith(set, text))
+	a.each(a.keys(text, states...))
 	a.failed = cmp.Or(a.failed, a.missing)
 	a.result.LeftMore = a.isPartial()
 	if n, err := strconv.Atoi(confirmed); err == nil {
@@ -74,10 +75,10 @@ func (a *onKeys) single(text, id string) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case len(keys) > 1 && !a.ofPools:
+	case len(keys) > 1:
 		return "", refuse(http.StatusConflict, "More than one key is called that.")
 	}
-	a.each(slices.Values(keys[:min(1, len(keys))]))
+	a.each(slices.Values(keys))
 	switch {
 	case a.failed != nil:
 		return "", a.failed
@@ -89,19 +90,20 @@ func (a *onKeys) single(text, id string) (string, error) {
 	return a.doneText(text), nil
 }
 
-// find returns the keys that the page shows with that text and, unless it is empty, that id.
+// find returns the keys that the page shows with that text and, unless it is empty, that id. If the queue
+// does not answer, the keys that the pools know must do for an action of theirs.
 func (a *onKeys) find(text, id string) (keys []knownKey, err error) {
-	wasMissing, state := a.missing != nil, ""
-	if a.ofPools {
-		state = inHandlers
-	}
 	s := a.startSearch(text, id)
-	if !s.exact {
-		s.goOver(a.walk, state)
-	}
-	s.look(a.walk)
 	switch {
-	case a.missing != nil && !wasMissing: // Of a queue that had no answer before, the pools' keys must do.
+	case s.exact:
+	case a.ofPools:
+		s.goOver(concat(a.listed(stateOnHold), a.listed(stateProcessing)))
+	default:
+		s.goOver(a.all())
+	}
+	s.look(a.reading)
+	switch {
+	case a.missing != nil && !a.ofPools:
 		return nil, a.missing
 	case a.ctx.Err() != nil:
 		return nil, errNoTime

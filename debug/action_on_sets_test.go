@@ -234,7 +234,7 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 	wantBody(t, get(h, "?queue=q"), "Given up</h2>", "4 of 4", "Facts</h2>", "Server &lt;b&gt;",
 		"10.0.0.1 &lt;i&gt;")
 	wantBody(t, get(h, "?queue=q"), "broken &lt;b&gt;")
-	wantBody(t, get(h, "?queue=q", "Accept", "application/json"),
+	wantBody(t, get(h, "?queue=q&format=json"),
 		`"facts":[{"name":"Server \u003cb\u003e","value":"10.0.0.1 \u003ci\u003e"}]`)
 	if n, failing := count(t, h, "given_up"), count(t, h, "failing"); n.Count != 4 || failing.Count != 0 {
 		t.Errorf("%+v, failing %+v", n, failing)

@@ -153,7 +153,7 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 	}
 	ctx, cancel := context.WithTimeout(ctx, actionTime+countTime)
 	defer cancel()
-	r, do := h.read(ctx, e, searchLimit), actionNamed(form.Get("action"))
+	r, do := h.read(ctx, e), actionNamed(form.Get("action"))
 	switch {
 	case do != nil && do.ifShutDown != "" && r.Stats.ShuttingDown:
 		err = refuse(http.StatusConflict, "%s", do.ifShutDown)

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 )
 
 // chart is a few numbers over the last historyLen samples, drawn in a box of chartWidth by chartHeight that
@@ -13,9 +12,9 @@ import (
 type chart struct {
 	Title  string
 	Series []series
-	// Y are the labels of the vertical axis from top to bottom, and X those of the horizontal one from left to
-	// right, at equal distances. Label describes the chart to those who do not see it.
-	Y, X  []string
+	// Y are the labels of the vertical axis from top to bottom, at equal distances. Label describes the chart to
+	// those who do not see it.
+	Y     []string
 	Label string
 }
 
@@ -54,24 +53,24 @@ var (
 )
 
 // charts returns what is drawn on a queue's page.
-func charts(samples []sample, every time.Duration) []chart {
+func charts(samples []sample) []chart {
 	return []chart{
-		newChart("Keys", samples, every, countText, keySources...),
-		newChart("Per second", samples, every, perSecondText, rateSources...),
+		newChart("Keys", samples, countText, keySources...),
+		newChart("Per second", samples, perSecondText, rateSources...),
 	}
 }
 
 // sparks returns what is drawn in a queue's row of the list, each number on its own scale.
-func sparks(samples []sample, every time.Duration) []chart {
+func sparks(samples []sample) []chart {
 	return []chart{
-		newChart("Queued", samples, every, countText, queued),
-		newChart("Adds per second", samples, every, perSecondText, source{"c", "adds", addsOf}),
+		newChart("Queued", samples, countText, queued),
+		newChart("Adds per second", samples, perSecondText, source{"c", "adds", addsOf}),
 	}
 }
 
 // newChart draws the sources on one axis from 0 to a round number that is not below their values. The last
 // sample is at the right edge.
-func newChart(title string, samples []sample, every time.Duration, text func(float64) string, of ...source) chart {
+func newChart(title string, samples []sample, text func(float64) string, of ...source) chart {
 	top, all := 0.0, make([][]float64, len(of))
 	for i, s := range of {
 		for n, b := range samples[1:] {
@@ -80,11 +79,9 @@ func newChart(title string, samples []sample, every time.Duration, text func(flo
 		}
 	}
 	top = roundUp(top)
-	covers := (historyLen - 1) * every
 	c := chart{
 		Title: title, Y: []string{text(top), text(top / 2), text(0)},
-		X:     []string{human(covers) + " ago", human(covers/2) + " ago", "now"},
-		Label: title + " over the last " + human(covers),
+		Label: title + " over the last " + human((historyLen-1)*sampleEvery),
 	}
 	for i, s := range of {
 		c.Series = append(c.Series, series{s.class, s.name, line(all[i], top)})

@@ -1,44 +1,37 @@
 package debug
 
 import (
-	"net/http"
 	"net/url"
 )
 
-// count calls f for the keys of a set whose errors contain text, and returns how many fail and are given up.
-// It waits until no other search runs.
-func (h *Handler) count(w *walk, set, text string, f func(knownKey)) (failing, givenUp int, err error) {
-	done, err := searchTurn(w.ctx, h.searching)
-	defer done()
+// countPage reports how many keys of r an action would be for: those in the set that the field count of query
+// names.
+func (h *Handler) countPage(r *reading, query url.Values) (status int, p page) {
+	n, isPartial, err := h.count(r, query.Get("count"), query.Get("error"))
+	report := countReport{Count: n, More: isPartial}
 	if err != nil {
-		w.more = true
-		return 0, 0, err
+		report.Error = err.Error()
 	}
-	for k := range w.keysWith(set, text) {
-		if k.setIfFailed() == stateGivenUp {
-			givenUp++
-		} else {
-			failing++
-		}
-		f(k)
-	}
-	return failing, givenUp, nil
+	return statusOf(err), page{json: report}
 }
 
-// countReport counts the keys of r in the set that the field count of query names.
-func (h *Handler) countReport(r *reading, query url.Values) (status int, report countReport) {
-	w, set, err := &walk{reading: r}, query.Get("count"), errNoSet
-	switch {
-	case !isSet(set):
-	case r.missing != nil:
-		err = r.missing
-	default:
-		var failing, givenUp int
-		failing, givenUp, err = h.count(w, set, query.Get("error"), func(knownKey) {})
-		report.Count, report.More = failing+givenUp, w.isPartial()
+// count counts the keys of a set whose errors contain text. If isPartial, there may be more.
+func (h *Handler) count(r *reading, set, text string) (n int, isPartial bool, err error) {
+	states := statesOf(set)
+	if states == nil {
+		return 0, false, errNoSet
 	}
+	if r.readKeys(); r.missing != nil {
+		return 0, true, r.missing
+	}
+	done, err := h.searching.take(r.ctx)
+	defer done()
 	if err != nil {
-		report.Error, report.More = err.Error(), statusOf(err) == http.StatusServiceUnavailable
+		return 0, true, err
 	}
-	return statusOf(err), report
+	w := &keyWalk{reading: r}
+	for range w.keys(text, states...) {
+		n++
+	}
+	return n, w.isPartial(), nil
 }

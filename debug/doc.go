@@ -23,7 +23,7 @@
 //	?queue=ID&key=…           what is known of the key with that text
 //	?queue=ID&key=…&id=…      the same. All keys link there; id distinguishes those whose texts look alike.
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
-//	&format=json              each of them as JSON (or format=html; both override the Accept header)
+//	&format=json              each of them as JSON
 //
 // The list begins with queues that do not reach their server; then come red ones, then amber ones, and among
 // equals the one whose key has been held or queued for longest.
@@ -59,8 +59,7 @@
 //	         resume, pause_group, resume_group
 //	queue    the queue's id
 //	key, id  the text of the key, whole or as the page shows it, and what distinguishes it from others with
-//	         that text. Without id nothing is done if several keys of the queue have the text, but cancel and
-//	         release then take the first.
+//	         that text. Without id nothing is done if several keys of the queue have the text.
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.
@@ -89,8 +88,8 @@
 //
 // # JSON
 //
-// A request that accepts application/json and not text/html, or has format=json, gets the same as an object.
-// The answers to actions and the fields that these need keep their names and meanings: the ids of queues, the
-// texts and ids of keys, and count. All else is what the queues and their pools say themselves, as
-// [workqueue.KeySnapshot] and [worker.KeySnapshot] have it, and may change.
+// With format=json a page is an object. The answers to actions and the fields that actions need keep their
+// names and meanings: the ids of queues, the texts and ids of keys, and count. All else may change: it is
+// what the queues and their pools say themselves, as [workqueue.KeySnapshot] and [worker.KeySnapshot] have
+// it.
 package debug

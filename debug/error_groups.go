@@ -58,7 +58,7 @@ func (g errorGroups) add(k knownKey) {
 	for i, w := range words {
 		codes[i], p.named[i] = w.text, p.named[i] || w.named
 	}
-	if e := p.at(codes); k.setIfFailed() == stateGivenUp {
+	if e := p.at(codes); k.failedState() == stateGivenUp {
 		e.GivenUp++
 	} else {
 		e.Failing++

@@ -27,9 +27,7 @@ func Example() {
 	defer server.Close()
 
 	queue.Add("acme/17")
-	request, _ := http.NewRequest("GET", server.URL+"/debug/workqueue?queue=orders&state=queued", nil)
-	request.Header.Set("Accept", "application/json")
-	response, err := http.DefaultClient.Do(request)
+	response, err := http.Get(server.URL + "/debug/workqueue?queue=orders&state=queued&format=json")
 	if err != nil {
 		fmt.Println(err)
 		return

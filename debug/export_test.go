@@ -19,6 +19,6 @@ func (h *Handler) History(id string) (all []Point) {
 
 // Minute returns a queue's numbers per second, in the last minute.
 func (h *Handler) Minute(id string) (adds, dones, errors float64) {
-	m := h.read(context.Background(), h.find(id), 0).Minute
+	m := h.read(context.Background(), h.find(id)).Minute
 	return m.Adds, m.Dones, m.Errors
 }

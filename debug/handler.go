@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
@@ -14,9 +13,6 @@ import (
 type Options struct {
 	// Clock is the clock of the queues. Nil means the real one.
 	Clock clock.WithTicker
-	// SampleEvery is how often each queue's numbers are read. Zero means 5 s, and less than 1 s means 1 s.
-	// The charts show the last 120 samples: 10 minutes with 5 s.
-	SampleEvery time.Duration
 	// Metrics is the program's own provider of metrics, or nil. The handler takes its place, and passes all
 	// queues and pools on to it.
 	Metrics workqueue.StatsProvider
@@ -46,14 +42,13 @@ type Handler struct {
 	Times
 
 	clock   clock.WithTicker
-	every   time.Duration
 	metrics workqueue.StatsProvider
 	audit   func(*http.Request, Action) // nil without actions
 
 	// running waits for the sampler.
 	running sync.WaitGroup
-	// searching has room for one search at a time, and acting for one action, which waits for no search.
-	searching, acting chan struct{}
+	// searching is for pages that go over all keys of a queue, and acting for actions, which wait for no page.
+	searching, acting turn
 
 	// No method of a queue is called under mu. An entry is a row of the list.
 	mu struct {
@@ -79,11 +74,7 @@ func NewHandler(o Options) *Handler {
 	if o.Metrics == nil {
 		o.Metrics = Times{}
 	}
-	if o.SampleEvery <= 0 {
-		o.SampleEvery = 5 * time.Second
-	}
-	h := &Handler{clock: o.Clock, every: max(o.SampleEvery, time.Second), metrics: o.Metrics}
-	h.searching, h.acting = make(chan struct{}, 1), make(chan struct{}, 1)
+	h := &Handler{clock: o.Clock, metrics: o.Metrics, searching: make(turn, 1), acting: make(turn, 1)}
 	h.mu.byID = make(map[string]*entry)
 	h.mu.byQueue, h.mu.poolEntries = make(map[any]*entry), make(map[any]*entry)
 	if o.Actions {
@@ -99,7 +90,7 @@ func NewHandler(o Options) *Handler {
 // Close Register does nothing.
 //
 // h keeps q alive until unregister is called (any number of times), h is closed, or q is shut down and empty,
-// which h notices within Options.SampleEvery.
+// which h notices within five seconds.
 //
 // Register panics if q is no [workqueue.Extended]: package foreign makes one of other queues. Keys are
 // printed as package fmt does, so that their methods (String, Error, Format, GoString) are called when a page
@@ -126,7 +117,7 @@ func (h *Handler) startLocked() {
 	if h.mu.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		h.mu.stop = stop
-		ticker := h.clock.NewTicker(h.every)
+		ticker := h.clock.NewTicker(sampleEvery)
 		h.running.Go(func() { h.sample(ctx, ticker) })
 	}
 }

@@ -157,7 +157,7 @@ func TestConcurrently(t *testing.T) {
 				q.AddRateLimited(fmt.Sprint(w, n))
 				q.Add(fmt.Sprint(w, n))
 				get(h, "")
-				get(h, "?queue=steady", "Accept", "application/json")
+				get(h, "?queue=steady&format=json")
 				get(h, "?queue=mine1")
 				mine.ShutDown()
 				remove()

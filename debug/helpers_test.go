@@ -186,7 +186,7 @@ func queryEscape(s string) string { return url.QueryEscape(s) }
 // getJSON returns the object that h answers to a query.
 func getJSON[R any](t *testing.T, h http.Handler, query string) (answer R) {
 	t.Helper()
-	w := get(h, query, "Accept", "application/json")
+	w := get(h, query+map[bool]string{true: "?", false: "&"}[query == ""]+"format=json")
 	if got := w.Header().Get("Content-Type"); got != "application/json" {
 		t.Fatalf("%s: content type %q", query, got)
 	}

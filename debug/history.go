@@ -11,8 +11,10 @@ import (
 )
 
 const (
-	// historyLen is the number of samples that are kept.
-	historyLen = 121
+	// sampleEvery is how often the numbers of all queues are read, and historyLen how many samples are kept:
+	// those of ten minutes.
+	sampleEvery = 5 * time.Second
+	historyLen  = 121
 	// recentFor is the shortest time that the table of times covers, once the queue is that old. The longest one
 	// is twice that.
 	recentFor = 5 * time.Minute

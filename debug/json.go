@@ -69,7 +69,5 @@ type keyJSON struct {
 
 // keysJSON returns the keys of a page as JSON.
 func keysJSON(rows []keyRow) []keyJSON {
-	return mapped(rows, func(k keyRow) keyJSON {
-		return keyJSON{k.Key, k.ID, k.Bytes, k.State, k.InQueue, k.InPools}
-	})
+	return mapped(rows, func(k keyRow) keyJSON { return k.keyJSON })
 }

@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -11,13 +10,7 @@ import (
 
 // keyRow is a key on a page.
 type keyRow struct {
-	// Key is its text, and Bytes how long that was before it was cut. ID distinguishes keys with the same text.
-	Key, ID string
-	Bytes   int
-	State   string
-	// InQueue and InPools are what the queue and its pools say of it. Their texts are cut and printable.
-	InQueue workqueue.KeySnapshot[any]
-	InPools worker.KeySnapshot[any]
+	keyJSON
 	// Failure has its failures, or is nil without any.
 	Failure *worker.FailedKey[any]
 	Causes  *workqueue.Causes
@@ -37,10 +30,8 @@ const maxGroup = 4 << 10
 // row returns what pages show of k, with what of can can be done with it. It calls the key's own methods.
 func (r *reading) row(k knownKey, can actionSet) keyRow {
 	text := keyText(k.key())
-	row := keyRow{
-		Key: cut(text, maxKey), ID: keyID(k.key()), Bytes: len(text), State: k.state(),
-		At: r.At, QueueID: r.ID(),
-	}
+	row := keyRow{At: r.At, QueueID: r.ID()}
+	row.Key, row.ID, row.Bytes, row.State = cut(text, maxKey), keyID(k.key()), len(text), k.state()
 	if row.State == stateAbsent && r.missing != nil {
 		row.State = stateUnknown
 	}
@@ -60,7 +51,7 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 // leaves out given-up keys that fail again.
 func (r *reading) rows(keys []knownKey, state string) (rows []keyRow) {
 	for _, k := range keys {
-		if r.ask(&k); state == stateGivenUp && k.setIfFailed() != state {
+		if r.ask(&k); state == stateGivenUp && k.failedState() != state {
 			continue
 		}
 		rows = append(rows, r.row(k, nil))
@@ -158,32 +149,4 @@ func (k keyRow) Error() string {
 		return ""
 	}
 	return k.Failure.Err
-}
-
-const (
-	// leastShare is which part of all calls the busiest key must have to be shown.
-	leastShare = 0.05
-	// busiestKeys is how many of the busiest keys a page shows.
-	busiestKeys = 5
-)
-
-// busyRow is one of the keys that are called most.
-type busyRow struct {
-	keyRow
-	Calls uint64
-	Share int // in percent
-}
-
-// busiestRows returns the keys that were called most in the last ten minutes, if one of them takes a
-// noticeable part of all calls.
-func (r *reading) busiestRows() (all []busyRow) {
-	if r.Workers.BusiestShare < leastShare {
-		return nil
-	}
-	slices.SortStableFunc(r.busiest, func(a, b worker.BusyKey[any]) int { return cmp.Compare(b.Calls, a.Calls) })
-	for _, k := range r.busiest[:min(len(r.busiest), busiestKeys)] {
-		known := fromPool(worker.KeySnapshot[any]{Key: k.Key, Causes: k.Causes})
-		all = append(all, busyRow{r.row(known, nil), k.Calls, int(100*k.Share + 0.5)})
-	}
-	return all
 }

@@ -19,17 +19,25 @@ const (
 	stateOnHold     = "on_hold"  // on hold
 	stateFailing    = "failing"  // its last call has failed, and it is to be retried
 	stateGivenUp    = "given_up" // a pool or the queue itself does not try it any more
-	// allSets are all keys that fail or were given up, and inHandlers all that pools have in work or on hold.
-	allSets    = "all"
-	inHandlers = "in_handlers"
 
 	stateAbsent  = "absent"  // nothing is known of the key
 	stateUnknown = "unknown" // the queue's server did not answer
 )
 
-// isSet reports whether actions can be for all keys of that name.
-func isSet(name string) bool {
-	return name == stateFailing || name == stateGivenUp || name == allSets
+// failedStates are the states of keys that have an error.
+var failedStates = []string{stateFailing, stateGivenUp}
+
+func hasFailed(state string) bool { return slices.Contains(failedStates, state) }
+
+// statesOf returns the states of the keys in a set that actions can be for, or nil if there is no such set.
+func statesOf(set string) []string {
+	switch set {
+	case "all":
+		return failedStates
+	case stateFailing, stateGivenUp:
+		return []string{set}
+	}
+	return nil
 }
 
 // knownKey is a key with what the queue and its pools say of it.
@@ -71,8 +79,8 @@ func (k *knownKey) failure() *worker.FailedKey[any] {
 	return cmp.Or(k.inPools.Failing, k.inPools.GivenUp)
 }
 
-// setIfFailed returns which of the sets the key is in, if it fails or was given up.
-func (k *knownKey) setIfFailed() string {
+// failedState returns whether the key fails or was given up, if it is one of these.
+func (k *knownKey) failedState() string {
 	if k.inPools.GivenUp != nil && k.inPools.Failing == nil && k.inQueue.Failures.Count == 0 {
 		return stateGivenUp
 	}

@@ -51,8 +51,8 @@
 	const name = (element) =>
 		element.getAttribute("href") ?? JSON.stringify({ ...(element.closest("details") ?? element).dataset });
 
-	// becomeWithFocus keeps the focus on its link or button. If that is gone, the one that has taken its place in
-	// the section has the focus, or else the page.
+	// becomeWithFocus keeps the focus on its link or button. If that is gone, the one that has taken its place
+	// in the section has the focus, or else the page.
 	function becomeWithFocus(wanted) {
 		const at = document.activeElement;
 		if (at === null || at === live || !live.contains(at)) {
@@ -134,7 +134,7 @@
 		return await answerOf(response);
 	}
 
-	// question returns what to ask before an action on some keys, a group or the queue, or undefined to ask nothing.
+	// question returns what to ask before an action on some keys, a group or the queue, or undefined.
 	function question(action, of) {
 		switch (action) {
 			case "retry all": return `Retry ${of}?`;

@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"context"
 	"net/url"
 
 	"github.com/keyedqueue/workqueue/worker"
@@ -21,25 +20,20 @@ type keyPage struct {
 	More, Incomplete bool
 }
 
-// keyPage reports the keys of e that are called as query asks, and otherwise those that contain it. A query
+// keyPage reports the keys of r that are called as query asks, and otherwise those that contain it. A query
 // with an id is for one key, also if nothing is known of it.
-func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyPage {
-	text, id, limit := query.Get("key"), query.Get("id"), 0
-	if id == "" {
-		limit = someKeys // It may be a failing key that is not in the queue.
-	}
-	r := h.read(ctx, e, limit)
-	can := h.actionsOf(r)
-	w := &walk{reading: r}
-	s := w.startSearch(text, id)
+func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
+	text, id, can := query.Get("key"), query.Get("id"), h.actionsOf(r)
+	w, s := &keyWalk{reading: r}, r.startSearch(text, id)
 	if !s.exact {
-		done, err := searchTurn(ctx, h.searching)
+		r.readKeys()
+		done, err := h.searching.take(r.ctx)
 		defer done() // At the end, because a look may ask the queue's server.
-		if w.more = err != nil; !w.more {
-			s.goOver(w, "")
+		if w.hasLeft = err != nil; err == nil {
+			s.goOver(w.all())
 		}
 	}
-	s.look(w)
+	s.look(r)
 	p := &keyPage{Queue: r, Search: cut(text, maxKey), Exact: s.exact, More: s.more, Incomplete: w.isPartial()}
 	for _, k := range s.keys {
 		p.Keys = append(p.Keys, r.row(k, can))

@@ -18,10 +18,10 @@ type listPage struct {
 	Time                 time.Time
 	Registered, Matching int
 	Search               string
-	// Failing and GivenUp are the sums of all queues that match, and Oldest is the oldest change of these that
-	// no call has answered, or nil.
+	// Failing and GivenUp are the sums of all queues that match, and Oldest is that of these with the oldest
+	// change that no call has answered, or nil.
 	Failing, GivenUp int
-	Oldest           *oldest
+	Oldest           *reading
 	Rows             []listRow
 	Pager            pager
 }
@@ -79,10 +79,11 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 		return !strings.Contains(strings.ToLower(r.Name()), strings.ToLower(search))
 	})
 	p.Matching = len(all)
+	oldest := time.Duration(0)
 	for _, r := range all {
 		p.Failing, p.GivenUp = p.Failing+r.Failing(), p.GivenUp+r.GivenUp()
-		if o := r.Oldest(); o != nil && (p.Oldest == nil || o.Age > p.Oldest.Age) {
-			p.Oldest = o
+		if age := r.Workers.OldestUnanswered; age > oldest {
+			p.Oldest, oldest = r, age
 		}
 	}
 	slices.SortFunc(all, compareTrouble)
@@ -91,7 +92,7 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 	})
 	all = all[(p.Pager.Page-1)*pageLen:]
 	for _, r := range all[:min(pageLen, len(all))] {
-		p.Rows = append(p.Rows, listRow{r, sparks(r.entry.history.all(), h.every)})
+		p.Rows = append(p.Rows, listRow{r, sparks(r.entry.history.all())})
 	}
 	p.page = newPage(0, object{
 		"time": p.Time, "registered": p.Registered, "matching": p.Matching, "search": search,

@@ -1,9 +1,13 @@
 package debug
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"time"
+
+	"github.com/keyedqueue/workqueue/operate"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // queuePage shows a queue.
@@ -23,9 +27,10 @@ type queuePage struct {
 	Uncounted   int
 	// PausedGroups are the first maxKeys of them.
 	PausedGroups []pausedGroup
-	// Sections are the lists of the first keys of each state, by their kinds.
+	// Sections are the lists of the first keys of each state, by their states.
 	Sections map[string]section
 	Actions  actionSet
+	Facts    []operate.Fact
 }
 
 // pausedGroup is a group that is paused, until a time or, if that is zero, without an end.
@@ -37,75 +42,67 @@ type pausedGroup struct {
 
 // queuePage reports the queue of r as query asks for it.
 func (h *Handler) queuePage(r *reading, query url.Values) *queuePage {
-	history := &r.entry.history
+	history, q := &r.entry.history, r.entry.queue
 	p := &queuePage{
-		Queue: r, Charts: charts(history.all(), h.every), Times: history.recent(r.times()),
-		Busiest: r.busiestRows(), Errors: cut(query.Get("error"), maxError), Actions: h.actionsOf(r),
-		Sections: make(map[string]section),
+		Queue: r, Charts: charts(history.all()), Times: history.recent(r.times()), Busiest: r.busiestRows(),
+		Errors: cut(query.Get("error"), maxError), Sections: make(map[string]section), Actions: h.actionsOf(r),
 	}
 	for _, name := range r.PausedGroups[:min(len(r.PausedGroups), maxKeys)] {
-		g := r.entry.queue.SnapshotGroup(name)
+		g := q.SnapshotGroup(name)
 		p.PausedGroups = append(p.PausedGroups, pausedGroup{name, g.Keys, g.PausedUntil})
 	}
-	first := make(map[string][]knownKey)
-	for _, s := range sections { // Before errors, which may take all the time.
-		if p.Errors == "" || !isSet(s.State) {
-			atHand := &walk{reading: r, atHand: true}
-			first[s.State] = firstOf(atHand.keysIn(s.State), someKeys)
-		}
+	if q.Facts != nil {
+		p.Facts = q.Facts()
 	}
-	w := &walk{reading: r, atHand: p.Errors == ""}
-	matching, totals := p.errors(h, w)
+	r.readKeys()
+	w := &keyWalk{reading: r}
+	found := p.findErrors(h, w)
 	lists := make(map[string][]keyJSON)
-	for _, s := range sections {
-		if p.Errors != "" && isSet(s.State) {
-			first[s.State] = matching[s.State]
+	for i := range stateSections {
+		of, keys := &stateSections[i], r.lists[stateSections[i].State].keys
+		list := foundKeys{first: keys[:min(len(keys), someKeys)], total: of.total(r)}
+		if p.Errors != "" && hasFailed(of.State) {
+			list = found[of.State]
+			list.text, list.isPartial = p.Errors, p.Partial
 		}
-		rows := r.rows(first[s.State], s.State)
-		lists[s.State] = keysJSON(rows)
-		p.Sections[s.Kind] = p.section(s, rows, totals[s.State])
+		s := r.section(of, p.Actions, list)
+		p.Sections[of.State], lists[of.State] = s, keysJSON(s.Keys)
 	}
 	p.page = newPage(w.looked, object{
-		"time": r.At.UTC(), "queue": r.json(), "keys": lists, "errors": p.ErrorGroups, "facts": r.Facts,
+		"time": r.At.UTC(), "queue": r.json(), "keys": lists, "errors": p.ErrorGroups, "facts": p.Facts,
 	}, "queue", r.ID(), "error", p.Errors)
 	return p
 }
 
-// errors adds the errors of the keys that fail or were given up, and returns the first of these and their
-// numbers, by state. If their errors must contain a text, it goes over all keys.
-func (p *queuePage) errors(h *Handler, w *walk) (first map[string][]knownKey, totals map[string]int) {
-	groups := make(errorGroups)
-	first, totals = make(map[string][]knownKey), make(map[string]int)
-	add := func(k knownKey) {
-		groups.add(k)
-		set := k.setIfFailed()
-		if totals[set]++; totals[set] <= someKeys {
-			first[set] = append(first[set], k)
+// findErrors sets the errors of the keys that fail or were given up, and returns these keys by their states.
+// If their errors must contain a text, it goes over all keys, and otherwise over the lists.
+func (p *queuePage) findErrors(h *Handler, w *keyWalk) (found map[string]foundKeys) {
+	keys := distinct(w.listed(stateFailing), w.listed(stateGivenUp))
+	if p.Errors != "" {
+		done, err := h.searching.take(w.ctx)
+		defer done()
+		if keys = w.keys(p.Errors, failedStates...); err != nil {
+			keys, w.hasLeft = func(func(knownKey) bool) {}, true
 		}
 	}
-	if p.Errors != "" {
-		_, _, _ = h.count(w, allSets, p.Errors, add) // An error means that w is partial.
-		p.Partial = w.isPartial()
-	} else {
-		for k := range w.keysIn(allSets) {
-			add(k)
+	groups, counted := make(errorGroups), 0
+	found = make(map[string]foundKeys)
+	for k := range keys {
+		groups.add(k)
+		in := found[k.failedState()]
+		if in.total++; in.total <= someKeys {
+			in.first = append(in.first, k)
 		}
-		p.Uncounted = max(0, w.Failing()+w.GivenUp()-totals[stateFailing]-totals[stateGivenUp])
+		found[k.failedState()] = in
+		counted++
 	}
 	p.ErrorGroups = groups.sorted()
-	return first, totals
-}
-
-// section returns s with its first keys, of those that have the errors that were asked for.
-func (p *queuePage) section(s section, rows []keyRow, matching int) section {
-	s = newSection(s, p.Queue, rows, p.Actions)
-	if s.State == stateFailing && len(p.Queue.Pools) == 0 && p.Queue.missing == nil {
-		s.Empty += " (What AddRateLimited alone has counted is shown as requeues.)"
+	if p.Errors == "" {
+		p.Uncounted = max(0, w.Failing()+w.GivenUp()-counted)
+	} else {
+		p.Partial = w.isPartial()
 	}
-	if p.Errors != "" && s.Set != "" {
-		s.inFull(matching, p.Errors, p.Partial)
-	}
-	return s
+	return found
 }
 
 // IsAlarming reports that a handler is stuck or takes long: then the running keys come first.
@@ -113,13 +110,34 @@ func (p *queuePage) IsAlarming() bool {
 	return p.Queue.Workers.Stuck > 0 || p.Queue.Stats.LongestRunning >= time.Minute
 }
 
-// HasErrors reports whether there may be errors of failing keys.
-func (p *queuePage) HasErrors() bool {
-	hasError := func(k keyRow) bool { return k.Error() != "" }
-	return p.HasGivenUp() || slices.ContainsFunc(p.Sections["failing"].Keys, hasError)
+const (
+	// leastShare is which part of all calls the busiest key must have to be shown.
+	leastShare = 0.05
+	// busiestKeys is how many of the busiest keys a page shows.
+	busiestKeys = 5
+)
+
+// busyRow is one of the keys that are called most.
+type busyRow struct {
+	keyRow
+	Calls uint64
+	Share int // in percent
 }
 
-// HasGivenUp reports whether there may be keys that were given up.
-func (p *queuePage) HasGivenUp() bool {
-	return len(p.Queue.Pools) > 0 || len(p.Sections["given-up"].Keys) > 0
+// busiestRows returns the keys that were called most in the last ten minutes, if one of them takes a
+// noticeable part of all calls.
+func (r *reading) busiestRows() (all []busyRow) {
+	if r.Workers.BusiestShare < leastShare {
+		return nil
+	}
+	var busiest []worker.BusyKey[any]
+	for _, p := range r.Pools {
+		busiest = append(busiest, p.pool.Snapshot(busiestKeys).Busiest...)
+	}
+	slices.SortStableFunc(busiest, func(a, b worker.BusyKey[any]) int { return cmp.Compare(b.Calls, a.Calls) })
+	for _, k := range busiest[:min(len(busiest), busiestKeys)] {
+		known := fromPool(worker.KeySnapshot[any]{Key: k.Key, Causes: k.Causes})
+		all = append(all, busyRow{r.row(known, nil), k.Calls, int(100*k.Share + 0.5)})
+	}
+	return all
 }

@@ -62,12 +62,12 @@ func TestKeysOnHold(t *testing.T) {
 		if d := getJSON[detail](t, h, "?queue=q&keys=2"); len(d.Running) != 1 || d.Running[0].Key != "busy" {
 			t.Errorf("running %+v", d.Running)
 		}
-		wantBody(t, get(h, "?queue=q"), `<b class="warn">5m</b>, <a href="?id=`, "busy")
+		wantBody(t, get(h, "?queue=q"), `<dt>Oldest unanswered</dt><dd class="warn">5m</dd>`)
 		// They are in a state of their own: no work, and no trouble.
 		if q := d.Queue; q.Stats.OnHold != 30 || q.Stats.LongestRunning != 5*time.Minute || q.Stats.UnfinishedWork != 5*time.Minute {
 			t.Errorf("%d held, longest %v s, unfinished %v s", q.Stats.OnHold, q.Stats.LongestRunning, q.Stats.UnfinishedWork)
 		}
-		wantBody(t, get(h, "?queue=q"), `<dt>In work</dt><dd><a href="#running">1</a>`,
+		wantBody(t, get(h, "?queue=q"), `<dt>In work</dt><dd><a href="#processing">1</a>`,
 			`<dt>On hold</dt><dd><a href="#on_hold">30</a>`)
 		wantBody(t, get(h, ""), "30 on hold</span></td>")
 		for state, want := range map[string]int{"on_hold": 30, "processing": 1} {

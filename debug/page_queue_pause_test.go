@@ -68,7 +68,7 @@ func TestWedgedAndStartLimited(t *testing.T) {
 		}
 		time.Sleep(11 * time.Minute)
 		wantBody(t, get(h, "?queue=stands"), "wedged</span>", "A restart of the program would help: worker: all of 2 workers",
-			`<dl class="tiles">`, `<h2 id="times">`, `<h2 id="running">`)
+			`<dl class="tiles">`, `<h2 id="times">`, `<h2 id="processing">`)
 		wantBody(t, get(h, "?queue=limited"), "held back by the start limit</span>", "StartLimit lets none of them through",
 			`<dl class="tiles">`, `<h2 id="times">`, `<h2 id="queued">`)
 		wantBody(t, get(h, ""), "wedged</span>")

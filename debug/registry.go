@@ -35,7 +35,7 @@ func identity(queue any) any {
 
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
 	e := &entry{of: identity(q.Queue), queue: q}
-	first := h.read(context.Background(), e, 0) // Its history begins with it.
+	first := h.read(context.Background(), e) // Its history begins with it.
 	e.name = short(cmp.Or(name, first.Stats.Name), maxName)
 	h.removeIfEnded(e.name)
 	h.insert(e)

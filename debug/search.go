@@ -1,18 +1,13 @@
 package debug
 
 import (
-	"context"
-	"net/http"
+	"iter"
 	"slices"
 	"strings"
 )
 
-const (
-	// maxFound is how many keys a search returns.
-	maxFound = 25
-	// searchLimit is how many keys of each state are read for an action on many. A queue returns no more.
-	searchLimit = 512
-)
+// maxFound is how many keys a search returns.
+const maxFound = 25
 
 // search looks for keys of a queue that are called text and have that id, unless it is empty, or else for
 // those whose texts contain it.
@@ -48,12 +43,12 @@ func (s *search) offer(k knownKey) {
 
 // startSearch returns a search that has found the key that is the string text, and has that id, if there is
 // one: it need not be searched for.
-func (w *walk) startSearch(text, id string) *search {
+func (r *reading) startSearch(text, id string) *search {
 	s := &search{text: text, id: id}
-	if w.HasQueue() && keyID(text) == id {
-		w.askServer(func() {
+	if r.HasQueue() && keyID(text) == id {
+		r.askServer(func() {
 			defer func() { _ = recover() }() // The queue's keys may be of another type.
-			if k, isThere := w.entry.queue.SnapshotKey(text); isThere || k.Failures.Count > 0 {
+			if k, isThere := r.entry.queue.SnapshotKey(text); isThere || k.Failures.Count > 0 {
 				s.offer(fromQueue(k))
 			}
 		})
@@ -61,9 +56,9 @@ func (w *walk) startSearch(text, id string) *search {
 	return s
 }
 
-// goOver offers the keys in a state, all of them because several may have the text. With an id there is one.
-func (s *search) goOver(w *walk, state string) {
-	for k := range w.keysIn(state) {
+// goOver offers keys, all of them because several may have the text. With an id there is one.
+func (s *search) goOver(keys iter.Seq[knownKey]) {
+	for k := range keys {
 		if s.offer(k); s.exact && s.id != "" {
 			return
 		}
@@ -72,20 +67,8 @@ func (s *search) goOver(w *walk, state string) {
 
 // look asks for all that is known of the keys that were found: a key may be in two states, or has moved
 // meanwhile.
-func (s *search) look(w *walk) {
+func (s *search) look(r *reading) {
 	for i := range s.keys {
-		w.look(&s.keys[i])
-	}
-}
-
-// searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. Done
-// lets the next one begin. It must be called even after an error: others have kept the token until ctx ended.
-func searchTurn(ctx context.Context, turn chan struct{}) (done func(), err error) {
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-ctx.Done():
-		return func() {}, refuse(http.StatusServiceUnavailable,
-			"Others are going over all keys: try again in a minute.")
+		r.look(&s.keys[i])
 	}
 }

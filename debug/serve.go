@@ -8,9 +8,17 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 )
+
+// A request becomes a page in these steps:
+//
+//  1. answer finds the queue in the registry by its id, and makes a reading of its and its pools' numbers.
+//  2. A page needs keys, each as a knownKey, which has what the queue and the pools say of it. readKeys adds
+//     the first keys of each state to the reading; a keyWalk goes over all that match an error or a search.
+//  3. The page's function in page_*.go makes its model of the reading and of keyRows, with printable texts.
+//  4. The model's template in templates, within the layout, makes HTML; with format=json its object is JSON.
+//  5. A POST is an action: actOnKeys finds the same knownKeys, and does to each what the table actions says.
 
 // ServeHTTP answers GET and HEAD and, if Options.Actions is set, POST. The path does not matter.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -22,7 +30,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		status, template, model := h.answer(r)
-		if template == "" || wantsJSON(r) {
+		if template == "" || r.URL.Query().Get("format") == "json" {
 			writeJSON(w, r, status, model.asJSON())
 		} else {
 			writePage(w, r, status, template, model)
@@ -66,14 +74,6 @@ func write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	}
 }
 
-// wantsJSON reports whether format=json is in the query or, without a format, the Accept header has
-// application/json and no text/html.
-func wantsJSON(r *http.Request) bool {
-	format, accept := r.URL.Query().Get("format"), strings.Join(r.Header.Values("Accept"), ",")
-	return format == "json" ||
-		format == "" && strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html")
-}
-
 const (
 	// pageTime is how long a page may take, and searchTime a page that may search all keys of a queue.
 	// A million keys take less than a second.
@@ -98,21 +98,19 @@ func (h *Handler) answer(r *http.Request) (status int, template string, model in
 		gone := fmt.Sprintf("No queue %s is registered, or none is any more.", cut(query.Get("queue"), maxName))
 		return http.StatusNotFound, "gone", newGonePage("No such queue", gone)
 	case query.Has("count"):
-		status, report := h.countReport(h.read(ctx, e, searchLimit), query)
-		return status, "", page{json: report}
-	case query.Has("state") && sectionOf(query.Get("state")) < 0:
-		states := "The states of keys are processing, on_hold, queued, waiting, failing and given_up."
-		return http.StatusBadRequest, "gone", newGonePage("No such state", states)
+		status, model := h.countPage(h.read(ctx, e), query)
+		return status, "", model
 	case query.Has("state"):
-		return http.StatusOK, "keys", h.keysPage(h.read(ctx, e, searchLimit), query)
+		of := sectionOf(query.Get("state"))
+		if of == nil {
+			states := "The states of keys are processing, on_hold, queued, waiting, failing and given_up."
+			return http.StatusBadRequest, "gone", newGonePage("No such state", states)
+		}
+		return http.StatusOK, "keys", h.keysPage(h.read(ctx, e), of, query)
 	case query.Has("key"):
-		return http.StatusOK, "key", h.keyPage(ctx, e, query)
+		return http.StatusOK, "key", h.keyPage(h.read(ctx, e), query)
 	}
-	keys := someKeys
-	if e.hasQueue() && e.queue.Stats().Shared != nil {
-		keys = searchLimit // Its pools are not asked for the errors of the other keys.
-	}
-	return http.StatusOK, "queue", h.queuePage(h.read(ctx, e, keys), query)
+	return http.StatusOK, "queue", h.queuePage(h.read(ctx, e), query)
 }
 
 // setHeaders forbids all that the page does not need: what a key might smuggle in finds nothing to
@@ -125,5 +123,4 @@ func setHeaders(header http.Header) {
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cache-Control", "no-store")
-	header.Set("Vary", "Accept")
 }

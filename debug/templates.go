@@ -26,7 +26,8 @@ var (
 // pages has the template of each page. A page's file fills in the blocks of the layout.
 var pages = func() map[string]*template.Template {
 	parts := template.Must(template.New("layout").Funcs(functions).ParseFS(templateFiles,
-		"templates/layout.html", "templates/lists.html", "templates/story.html", "templates/chart.html"))
+		"templates/layout.html", "templates/section.html", "templates/row.html", "templates/story.html",
+		"templates/chart.html"))
 	all := make(map[string]*template.Template)
 	for _, page := range []string{"list", "queue", "keys", "key", "gone"} {
 		all[page] = template.Must(template.Must(parts.Clone()).ParseFS(templateFiles, "templates/"+page+".html"))

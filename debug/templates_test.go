@@ -16,12 +16,14 @@ var models = map[string]func() any{
 	"list": func() any { return &listPage{} },
 	"queue": func() any {
 		p := &queuePage{Queue: &reading{entry: &entry{}}, Sections: make(map[string]section)}
-		for _, s := range sections {
-			p.Sections[s.Kind] = s
+		for _, s := range stateSections {
+			p.Sections[s.State] = section{stateSection: s}
 		}
 		return p
 	},
-	"keys": func() any { return &keysPage{Section: sections[0], Queue: &reading{entry: &entry{}}} },
+	"keys": func() any {
+		return &keysPage{Section: section{stateSection: stateSections[0]}, Queue: &reading{entry: &entry{}}}
+	},
 	"key":  func() any { return &keyPage{Queue: &reading{entry: &entry{}}} },
 	"gone": func() any { return &gonePage{} },
 }
@@ -32,6 +34,9 @@ func fill(v reflect.Value, path string, fields map[string]func()) {
 	case reflect.Pointer:
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))
+		}
+		if r, ok := v.Interface().(*reading); ok && r.entry == nil {
+			r.entry = &entry{}
 		}
 		fill(v.Elem(), path, fields)
 	case reflect.Struct:

@@ -233,7 +233,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("the first queue is %q, want the one with the stuck key", got)
 	}
 	b.follow("tbody a")
-	first := eval[string](b, `document.querySelector("[aria-labelledby=running] tbody tr").textContent`)
+	first := eval[string](b, `document.querySelector("[aria-labelledby=processing] tbody tr").textContent`)
 	if !strings.Contains(first, "acme/web") || !strings.Contains(first, "17m") {
 		t.Errorf("the first key that runs is %q, want the stuck one", first)
 	}
@@ -260,11 +260,11 @@ func TestRefresh(t *testing.T) {
 	b := newBrowser(t)
 	b.be(look{"phone", 390, 400, false})
 	b.open(p.url + "?queue=orders")
-	eval[bool](b, `window.kept = document.querySelector("[aria-labelledby=running] tbody tr"),
+	eval[bool](b, `window.kept = document.querySelector("[aria-labelledby=processing] tbody tr"),
 		window.scrollTo(0, 500), document.querySelector("header a").focus({ preventScroll: true }), true`)
 	p.orders.Done("acme/web")
 	p.step(t, time.Minute)
-	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "acme/api"`)
+	b.wait(`document.querySelector("[aria-labelledby=processing] code").textContent === "acme/api"`)
 	// A row above has gone, so the browser scrolls by its height: what the reader looks at stays in its place.
 	if !eval[bool](b, `kept.isConnected && scrollY > 400 && scrollY <= 500 &&
 		document.activeElement.textContent === "Work queues"`) {
@@ -291,7 +291,7 @@ func TestRefresh(t *testing.T) {
 	}
 	p.orders.Done("acme/api")
 	eval[bool](b, `document.getElementById("pause").click(), true`)
-	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "globex/checkout"`)
+	b.wait(`document.querySelector("[aria-labelledby=processing] code").textContent === "globex/checkout"`)
 	b.wantNoComplaints()
 
 	p.page.Close()
@@ -453,12 +453,12 @@ func TestOperator(t *testing.T) {
 		t.Errorf("%d keys: %+v", failing, a)
 	}
 	b.wait(fmt.Sprintf(`document.getElementById("done").textContent === "Retried %d keys."`, failing))
-	if a := press("[aria-labelledby=given-up] .bulk [data-action=forget]",
+	if a := press("[aria-labelledby=given_up] .bulk [data-action=forget]",
 		"Forget the failures of 2 keys? Nothing else remembers a key that was given up."); a.Keys != 2 || a.Of != "given_up" {
 		t.Errorf("%+v", a)
 	}
 	b.wait(
-		`document.querySelector("[aria-labelledby=given-up]").textContent.includes("No key has such an error")`)
+		`document.querySelector("[aria-labelledby=given_up]").textContent.includes("No key has such an error")`)
 
 	b.open(p.url + p.keyPage(t, "reports", "initech/monthly-02"))
 	if a := press(`[data-action=pause_group][data-group=initech]`,

@@ -129,11 +129,11 @@ func TestWhatIsWrongComesFirst(t *testing.T) {
 	for _, l := range []look{{"desktop", 1280, 900, false}, {"phone", 390, 844, true}} {
 		b.be(l)
 		b.open(p.url + "?queue=rollouts")
-		const top = `document.querySelector("[aria-labelledby=running] tbody tr").getBoundingClientRect().bottom`
+		const top = `document.querySelector("[aria-labelledby=processing] tbody tr").getBoundingClientRect().bottom`
 		if y := eval[float64](b, top); y > float64(l.height) {
 			t.Errorf("%s: the stuck key ends %v pixels down", l.name, y)
 		}
-		first := eval[string](b, `document.querySelector("[aria-labelledby=running] tbody tr").innerText`)
+		first := eval[string](b, `document.querySelector("[aria-labelledby=processing] tbody tr").innerText`)
 		if !strings.Contains(first, "stuck/checkout") {
 			t.Errorf("%s: the first key that runs is %q", l.name, first)
 		}

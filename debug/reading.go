@@ -29,8 +29,6 @@ type reading struct {
 	Pools []poolReading
 	// Workers is the sum of the pools' numbers.
 	Workers worker.Stats
-	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
-	unanswered *worker.UnansweredKey[any]
 	// Wedged is why a restart of the program would help, as a pool says, or nil.
 	Wedged error
 	// PausedGroups are those of the queue, sorted.
@@ -38,14 +36,11 @@ type reading struct {
 	// Minute has the rates of the last minute.
 	Minute rates
 
-	// What follows is set if keys were asked for, up to limit of each state: see walk.
-
-	limit    int
-	snapshot workqueue.Snapshot[any]
-	kept     []operate.GivenUpKey[any]
-	Facts    []operate.Fact
-	busiest  []worker.BusyKey[any]
-	// missing is why not all of its keys are known, or nil.
+	// lists are the first keys of each state, and kept those that the queue itself keeps as given up: see
+	// readKeys.
+	lists map[string]keyList
+	kept  []operate.GivenUpKey[any]
+	// missing is why not all that was asked for is known, or nil.
 	missing error
 }
 
@@ -54,12 +49,14 @@ type poolReading struct {
 	pool *worker.Inspector
 }
 
-// read asks e's queue and pools for their numbers, which they have at hand, and for up to limit keys of each
-// state. For these a queue may ask its server, which takes patience at most.
-func (h *Handler) read(ctx context.Context, e *entry, limit int) *reading {
-	r := &reading{ctx: ctx, entry: e, At: h.clock.Now(), limit: limit}
+// read asks e's queue and pools for their numbers, which they have at hand.
+func (h *Handler) read(ctx context.Context, e *entry) *reading {
+	r := &reading{ctx: ctx, entry: e, At: h.clock.Now()}
 	if e.hasQueue() {
-		r.readQueue()
+		r.Stats = e.queue.Stats()
+	}
+	if e.queue.PausedGroups != nil {
+		r.PausedGroups = slices.Sorted(slices.Values(e.queue.PausedGroups()))
 	}
 	for _, p := range h.poolsOf(e) {
 		if !r.readPool(p) {
@@ -76,42 +73,20 @@ func (h *Handler) read(ctx context.Context, e *entry, limit int) *reading {
 	return r
 }
 
-func (r *reading) readQueue() {
-	q := r.entry.queue
-	r.Stats = q.Stats()
-	if q.PausedGroups != nil {
-		r.PausedGroups = slices.Sorted(slices.Values(q.PausedGroups()))
-	}
-	if r.limit == 0 {
-		return
-	}
-	if q.Facts != nil {
-		r.Facts = q.Facts()
-	}
-	r.askServer(func() { r.snapshot = q.Snapshot(r.limit) })
-	if q.GivenUp != nil {
-		r.askServer(func() { r.kept = q.GivenUp(max(r.limit, searchLimit)) })
-	}
-}
-
 // readPool returns false if the pool has ended.
 func (r *reading) readPool(p *worker.Inspector) bool {
-	s := p.Snapshot(min(r.limit, busiestKeys))
-	if s.Stats.Ended {
+	s := p.Stats()
+	if s.Ended {
 		return false
 	}
-	r.Pools = append(r.Pools, poolReading{s.Stats, p})
+	r.Pools = append(r.Pools, poolReading{s, p})
 	if p.Wedged != nil && r.Wedged == nil {
 		r.Wedged = p.Wedged(wedgedAfter)
 	}
-	if s.Stats.OldestUnanswered > r.Workers.OldestUnanswered {
-		r.unanswered = s.Unanswered
-	}
-	r.busiest = append(r.busiest, s.Busiest...)
 	if len(r.Pools) == 1 {
-		r.Workers = s.Stats
+		r.Workers = s
 	} else {
-		r.Workers = r.Workers.Plus(s.Stats)
+		r.Workers = r.Workers.Plus(s)
 	}
 	return true
 }
@@ -121,7 +96,7 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	entries := h.entries()
 	live := make([]*reading, 0, len(entries))
 	for _, e := range entries {
-		r := h.read(ctx, e, 0)
+		r := h.read(ctx, e)
 		if hasEnded(r.Stats) {
 			h.remove(e)
 		} else if e.hasQueue() || len(r.Pools) > 0 {
@@ -176,26 +151,6 @@ func (r *reading) Pause() string {
 		text += ", by " + short(s.PausedBy, maxName) + " " + human(r.At.Sub(s.PausedSince)) + " ago"
 	}
 	return text
-}
-
-// oldest is the oldest change that no call has answered. Key is empty if it is not known, and Href is then
-// the address of the queue.
-type oldest struct {
-	Age       time.Duration
-	Key, Href string
-}
-
-// Oldest returns the oldest change of the queue that no call has answered, or nil.
-func (r *reading) Oldest() *oldest {
-	if r.Workers.OldestUnanswered == 0 {
-		return nil
-	}
-	o := &oldest{Age: r.Workers.OldestUnanswered, Href: href("queue", r.ID())}
-	if k := r.unanswered; k != nil {
-		text := cut(keyText(k.Key), maxKey)
-		o.Key, o.Href = called(text), href("queue", r.ID(), "key", text, "id", keyID(k.Key))
-	}
-	return o
 }
 
 var errNoAnswer = refuse(http.StatusServiceUnavailable,

@@ -1,0 +1,140 @@
+package debug
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// listLen is how many keys of a state a queue is asked for. It returns no more.
+const listLen = 512
+
+// keyList has the first keys of a state, in the order in which pages show them. hasMore reports that there
+// may be others, which a keyWalk finds.
+type keyList struct {
+	keys    []knownKey
+	hasMore bool
+}
+
+// readKeys sets r.lists. For that the queue may ask its server; the pools have their keys at hand.
+func (r *reading) readKeys() {
+	var s workqueue.Snapshot[any]
+	if r.HasQueue() {
+		r.askServer(func() { s = r.entry.queue.Snapshot(listLen) })
+	}
+	r.readGivenUp(listLen)
+	onHold := slices.SortedStableFunc(r.inPools(worker.KeyOnHold, s), func(a, b knownKey) int {
+		return a.inPools.OnHold.Since.Compare(b.inPools.OnHold.Since)
+	})
+	held := distinct(r.inPools(worker.KeyRunning, s), keysOf(s.Processing))
+	r.lists = map[string]keyList{
+		stateQueued:     newKeyList(keysOf(s.Queued), len(s.Queued)),
+		stateWaiting:    newKeyList(keysOf(s.Waiting), len(s.Waiting)),
+		stateProcessing: newKeyList(without(onHold, held), len(s.Processing)),
+		stateOnHold:     {keys: onHold},
+		stateFailing:    r.failing(s),
+		stateGivenUp:    newKeyList(r.givenUp, len(r.kept)),
+	}
+}
+
+// newKeyList returns a list of keys, for which the queue has returned that many.
+func newKeyList(keys iter.Seq[knownKey], ofQueue int) keyList {
+	return keyList{slices.Collect(keys), ofQueue >= listLen}
+}
+
+// failing returns the failing keys of s, the most failures first. If these are not all, those that the pools
+// know follow, unless the pools would ask a server for them.
+func (r *reading) failing(s workqueue.Snapshot[any]) keyList {
+	list := newKeyList(keysOf(s.Failing), len(s.Failing))
+	if !r.HasQueue() || list.hasMore && r.Stats.Shared == nil {
+		list.keys = slices.Collect(distinct(slices.Values(list.keys), r.inPools(worker.KeyFailing, s)))
+		list.hasMore = r.Failing() > len(list.keys)
+	}
+	return list
+}
+
+// readGivenUp asks the queue for up to limit keys that it keeps as given up.
+func (r *reading) readGivenUp(limit int) {
+	if r.entry.queue.GivenUp != nil {
+		r.askServer(func() { r.kept = r.entry.queue.GivenUp(limit) })
+	}
+}
+
+// givenUp yields the given-up keys: those that readGivenUp has got, and those of the pools.
+func (r *reading) givenUp(yield func(knownKey) bool) {
+	isOut := func(k knownKey) bool { return k.inPools.GivenUp != nil } // Otherwise it fails again.
+	inPools := filtered(r.inPools(worker.KeyGivenUp, workqueue.Snapshot[any]{}), isOut)
+	distinct(slices.Values(mapped(r.kept, fromKept)), inPools)(yield)
+}
+
+// keysOf yields keys with what the queue says of them.
+func keysOf(keys []workqueue.KeySnapshot[any]) iter.Seq[knownKey] {
+	return slices.Values(mapped(keys, fromQueue))
+}
+
+// inPools yields the keys that the pools have in that state. Those that s has as processing come with what
+// it says of them.
+func (r *reading) inPools(state worker.KeyState, s workqueue.Snapshot[any]) iter.Seq[knownKey] {
+	return func(yield func(knownKey) bool) {
+		inQueue := make(map[any]workqueue.KeySnapshot[any])
+		for _, k := range s.Processing {
+			inQueue[k.Key] = k
+		}
+		for _, p := range r.Pools {
+			for inPool := range p.pool.Keys(state) {
+				k := fromPool(inPool)
+				if s, isThere := inQueue[inPool.Key]; isThere {
+					k.inQueue, k.hasAsked = s, true
+				}
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func concat(lists ...iter.Seq[knownKey]) iter.Seq[knownKey] {
+	return func(yield func(knownKey) bool) {
+		for _, keys := range lists {
+			for k := range keys {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func filtered(keys iter.Seq[knownKey], is func(knownKey) bool) iter.Seq[knownKey] {
+	return func(yield func(knownKey) bool) {
+		for k := range keys {
+			if is(k) && !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// distinct yields the keys of all lists, each as the first list has it.
+func distinct(lists ...iter.Seq[knownKey]) iter.Seq[knownKey] {
+	return func(yield func(knownKey) bool) {
+		seen := make(map[any]bool)
+		filtered(concat(lists...), func(k knownKey) bool {
+			isNew := !seen[k.key()]
+			seen[k.key()] = true
+			return isNew
+		})(yield)
+	}
+}
+
+// without yields the other keys.
+func without(some []knownKey, keys iter.Seq[knownKey]) iter.Seq[knownKey] {
+	is := make(map[any]bool)
+	for _, k := range some {
+		is[k.key()] = true
+	}
+	return filtered(keys, func(k knownKey) bool { return !is[k.key()] })
+}
