@@ -201,9 +201,8 @@ func TestChangesInManager(t *testing.T) {
 			time.Sleep(time.Minute)
 			s.create(false, "fails") // Its calls end after 1, 3 and 6 s.
 			time.Sleep(5500 * time.Millisecond)
-			if got := p.pool.Snapshot(1); got.Stats.OldestUnanswered != 5500*time.Millisecond ||
-				got.Unanswered == nil || got.Unanswered.Key != any(request("fails")) {
-				s.t.Errorf("%v, %+v", got.Stats.OldestUnanswered, got.Unanswered)
+			if age := p.pool.Stats().OldestUnanswered; age != 5500*time.Millisecond {
+				s.t.Errorf("the oldest change is %v old", age)
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()

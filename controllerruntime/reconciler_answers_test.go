@@ -39,8 +39,6 @@ func TestAnswersOfWorkerInManager(t *testing.T) {
 			[]string{"a@0s", "a@10s", "a@20s"}, 0, 3, 0, -100},
 		"Requeue": {worker.Requeue{After: 20 * time.Second, Priority: ptr(7)}, []string{"a@0s", "a@20s"},
 			0, 2, 0, 7},
-		"*Requeue": {fmt.Errorf("a: %w", &worker.Requeue{After: 20 * time.Second, Priority: ptr(7)}),
-			[]string{"a@0s", "a@20s"}, 0, 2, 0, 7},
 		"Every": {worker.Every(20 * time.Second), []string{"a@0s", "a@4.056958856s", "a@24.056958856s"},
 			0, 3, 0, -100},
 	} {

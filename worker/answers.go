@@ -131,8 +131,6 @@ func (e *retryAfterError) Error() string {
 // wrapper is an error with the text of the wrapped one.
 type wrapper struct{ error }
 
-// Error survives a nil pointer in w, whose own Error panics in many types.
-func (w wrapper) Error() string { return fmt.Sprint(w.error) }
 func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }
@@ -175,12 +173,13 @@ func readAnswer(err error, wasAdded bool) request {
 		return request{next: NextRetry}
 	}
 	var (
-		fatal       *fatalError
-		terminal    *terminalError
-		retryAfter  *retryAfterError
-		every       everyError
-		requeue, ok = requeueIn(err)
+		fatal      *fatalError
+		terminal   *terminalError
+		retryAfter *retryAfterError
+		every      everyError
+		requeue    Requeue
 	)
+	hasRequeue := errors.As(err, &requeue)
 	switch {
 	case errors.As(err, &fatal):
 		return request{next: NextGiveUp, fatal: true}
@@ -188,9 +187,9 @@ func readAnswer(err error, wasAdded bool) request {
 		return request{next: NextGiveUp}
 	case errors.As(err, &retryAfter):
 		return request{next: NextRetry, after: retryAfter.after}
-	case ok && hasFailure(err, wasAdded):
+	case hasRequeue && hasFailure(err, wasAdded):
 		return request{next: NextRetry, after: requeue.After}
-	case ok:
+	case hasRequeue:
 		return request{next: NextRequeue, after: requeue.After, priority: requeue.Priority}
 	case errors.As(err, &every) && !hasFailure(err, wasAdded):
 		return request{next: NextRequeue, every: every.period}
@@ -200,19 +199,10 @@ func readAnswer(err error, wasAdded bool) request {
 	return request{next: NextRetry}
 }
 
-// requeueIn returns the first Requeue in err.
-func requeueIn(err error) (r Requeue, found bool) {
-	var pointer *Requeue
-	if found = errors.As(err, &r); !found && errors.As(err, &pointer) && pointer != nil {
-		return *pointer, true
-	}
-	return r, found
-}
-
 // hasFailure reports whether err has an error in it, beside its Requeue or Every, that asks for nothing.
 func hasFailure(err error, wasAdded bool) bool {
 	switch e := err.(type) {
-	case nil, Requeue, *Requeue, everyError:
+	case nil, Requeue, everyError:
 		return false
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return hasFailure(err, wasAdded) })
@@ -231,9 +221,5 @@ func isInterruption(err error, wasAdded bool) bool {
 // NextOf returns, for a function that wraps a handler and has its ctx, what becomes of the key if its call
 // returns err now. A failure is NextRetry even if it is one too many.
 func NextOf(ctx context.Context, err error) Next {
-	c := CallOf(ctx)
-	if c.anyCall == nil {
-		return readAnswer(err, false).next
-	}
-	return c.read(err).next
+	return CallOf(ctx).read(err).next
 }

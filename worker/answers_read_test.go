@@ -16,7 +16,6 @@ func (e *nilText) Error() string { return e.text }
 func TestReadAnswer(t *testing.T) {
 	broken := errors.New("broken")
 	five := 5
-	var noRequeue *Requeue
 	retry, giveUp, interrupted := request{next: NextRetry}, request{next: NextGiveUp},
 		request{next: NextInterrupted}
 	fatal := request{next: NextGiveUp, fatal: true}
@@ -41,9 +40,6 @@ func TestReadAnswer(t *testing.T) {
 		{"at once", RequeueAfter(0), false, request{next: NextRequeue}},
 		{"with a priority", Requeue{After: time.Minute, Priority: &five}, false,
 			request{next: NextRequeue, after: time.Minute, priority: &five}},
-		{"a pointer", wrap(&Requeue{After: time.Minute, Priority: &five}), false,
-			request{next: NextRequeue, after: time.Minute, priority: &five}},
-		{"a nil pointer to a Requeue", noRequeue, false, retry},
 		{"with a failure beside it", errors.Join(broken, RequeueAfter(time.Minute)), false, retryAfter},
 		{"with a failure beside it, wrapped", wrap(errors.Join(RequeueAfter(time.Minute), wrap(broken))), false,
 			retryAfter},

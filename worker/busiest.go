@@ -47,11 +47,7 @@ func busiestKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Bu
 	sortByText(sorted) // Keys with equally many calls stay in their places from one Snapshot to the next.
 	for _, key := range sorted {
 		if c := counts[key]; c.N > 1 {
-			busy := BusyKey[K]{Key: show(key), Calls: c.N, Share: float64(c.N) / total}
-			if c.Note != nil {
-				busy.Causes = *c.Note
-			}
-			keys = append(keys, busy)
+			keys = append(keys, BusyKey[K]{show(key), c.N, float64(c.N) / total, c.Causes})
 		}
 	}
 	slices.SortStableFunc(keys, func(a, b BusyKey[K]) int { return cmp.Compare(b.Calls, a.Calls) })

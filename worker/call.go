@@ -14,7 +14,7 @@ import (
 // This file follows a call from the hand-out of its key to Done. The steps, in their order:
 //
 //	newCall     reads what the queue knows of the key, and makes the contexts
-//	start       lets others see the call; then the caller calls the handler
+//	startLocked lets others see the call; then the caller calls the handler
 //	decide      writes into result what becomes of the key, and gives a failure to the queue's Fail
 //	settle      (pools only) adds the key again, hands it back, or makes the queue forget its failures
 //	report      logs the call, and calls OnFinish
@@ -113,10 +113,8 @@ func (c *Tracked[T]) hasLostLease() bool {
 		(c.leaseParent.Err() == nil || !errors.Is(context.Cause(c.ctx), context.Cause(c.leaseParent)))
 }
 
-// start makes c one of the running calls. From here on others see it.
-func (t *Tracker[T]) start(c *Tracked[T]) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// startLocked makes c one of the running calls. From here on others see it.
+func (t *Tracker[T]) startLocked(c *Tracked[T]) {
 	c.readRecordLocked()
 	t.mu.running = append(t.mu.running, c)
 	t.mu.mostRunning = max(t.mu.mostRunning, len(t.mu.running))
@@ -147,7 +145,7 @@ func (p *Pool[T]) startCall(w *worker[T], c *Tracked[T]) bool {
 		return false
 	}
 	delete(p.mu.notStarted, c.result.Key) // It has come nevertheless, by an earlier add.
-	p.tracker.start(c)
+	p.tracker.startLocked(c)
 	return true
 }
 
@@ -323,7 +321,7 @@ func (c *Tracked[T]) endCall() {
 		if causes := t.queue.Causes(c.result.Key); !causes.IsZero() {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			t.mu.busiest.SetNote(c.result.Key, c.result.Started, causes)
+			t.mu.busiest.SetCauses(c.result.Key, c.result.Started, causes)
 		}
 	}
 }

@@ -34,8 +34,6 @@ func TestOutcomes(t *testing.T) {
 			worker.NextRequeue, worker.RequeueAfter(again)},
 		{"Requeue", func() error { return worker.Requeue{After: again, Priority: priorityOf(3)} },
 			worker.NextRequeue, nil},
-		{"Requeue, wrapped pointer", func() error { return fmt.Errorf("soon: %w", &worker.Requeue{After: again}) },
-			worker.NextRequeue, nil},
 		{"Terminal", func() error { return worker.Terminal(errBroken) }, worker.NextGiveUp, errBroken},
 		{"Terminal, wrapped", func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) },
 			worker.NextGiveUp, errBroken},
@@ -256,7 +254,6 @@ func TestErrors(t *testing.T) {
 		{worker.RequeueAfter(time.Second), "again after 1s"},
 		{worker.Terminal(errBroken), "broken"},
 		{worker.Fatal(errBroken), "broken"},
-		{worker.Fatal((*nilError)(nil)), "<nil>"},
 		{&worker.PanicError{Value: errBroken}, "panic: broken"},
 		{worker.Requeue{After: time.Second, Priority: priorityOf(7)}, "again after 1s with priority 7"},
 	} {
@@ -275,11 +272,6 @@ func TestErrors(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-// nilError is an error whose nil pointer has no text.
-type nilError struct{ text string }
-
-func (e *nilError) Error() string { return e.text }
 
 func priorityOf(p int) *int { return &p }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,18 +25,21 @@ var (
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
-// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, its
-// methods return zero values. They may be called from any goroutine. Over a queue on a server UntilAdded and
-// LastAttempt may wait up to a second for that.
+// Call is a running call of a handler, as the handler sees it: see [CallOf]. After the call its methods return
+// zero values. They may be called from any goroutine. Over a queue on a server UntilAdded and LastAttempt may
+// wait up to a second for that.
 type Call struct {
 	ctx context.Context
 	anyCall
 }
 
-// CallOf returns the call whose context ctx is, or is made from.
+// CallOf returns the call whose context ctx is, or is made from. Of another context it returns a call that has
+// ended.
 func CallOf(ctx context.Context) Call {
-	c, _ := ctx.Value(callKey{}).(anyCall)
-	return Call{ctx, c}
+	if c, ok := ctx.Value(callKey{}).(anyCall); ok {
+		return Call{ctx, c}
+	}
+	return Call{ctx, noCall}
 }
 
 // callKey is the key in a handler's context of the *Tracked, which is an anyCall.
@@ -52,18 +56,14 @@ type anyCall interface {
 	read(err error) request
 }
 
+// noCall is a call that has ended.
+var noCall anyCall = &Tracked[string]{tracker: new(Tracker[string]), base: context.Background()}
+
 // callInfo is what the tracker's mu guards of what a handler reads of its call. It is zero after the call.
 type callInfo struct {
 	attempt, priority, atOnce int
 	hasPriority               bool
 	failingSince              time.Time
-}
-
-func (c Call) info() (i callInfo) {
-	if c.anyCall != nil {
-		i = c.anyCall.info()
-	}
-	return i
 }
 
 // Attempt returns 1, plus the number of failures in a row before this call.
@@ -78,7 +78,7 @@ func (c Call) AtOnce() int { return c.info().atOnce }
 func (c Call) FailingSince() time.Time { return c.info().failingSince }
 
 // LastAttempt reports whether the key is given up if this call fails now.
-func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
+func (c Call) LastAttempt() bool { return c.lastAttempt() }
 
 // Priority returns the key's priority when the call began, or false if the queue is no [operate.Operable].
 func (c Call) Priority() (priority int, ok bool) {
@@ -88,20 +88,10 @@ func (c Call) Priority() (priority int, ok bool) {
 
 // Logger returns Options.Logger with the attributes "queue", the pool's name, and, until the call ends,
 // "key". Without a call it is [slog.Default].
-func (c Call) Logger() *slog.Logger {
-	if c.anyCall == nil {
-		return slog.Default()
-	}
-	return c.logger()
-}
+func (c Call) Logger() *slog.Logger { return cmp.Or(c.logger(), slog.Default()) }
 
 // Causes returns why the key came, for display and traces. Retries and many adds have no cause.
-func (c Call) Causes() (causes workqueue.Causes) {
-	if c.anyCall != nil {
-		causes = c.causes()
-	}
-	return causes
-}
+func (c Call) Causes() workqueue.Causes { return c.causes() }
 
 // UntilAdded returns a child of the context that CallOf got. It also ends, with the cause [ErrAdded], when
 // the key is added again or comes due after the hand-out, but not by adds with a Quiet [workqueue.Cause]. A
@@ -109,12 +99,7 @@ func (c Call) Causes() (causes workqueue.Causes) {
 //
 // UntilAdded may be called in a loop: it returns the same context again, unless that has ended. Without a
 // call it returns what CallOf got.
-func (c Call) UntilAdded() context.Context {
-	if c.anyCall == nil {
-		return c.ctx
-	}
-	return c.untilAdded(c.ctx)
-}
+func (c Call) UntilAdded() context.Context { return c.untilAdded(c.ctx) }
 
 // Hold makes the key wait after this call, no matter how it ends: the key does not start again until release
 // is called or limit has passed. After nil the key comes only if somebody adds it; with RequeueAfter(0) it
@@ -131,9 +116,6 @@ func (c Call) Hold(reason string, limit time.Duration) (release func()) {
 	if limit <= 0 {
 		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))
 	}
-	if c.anyCall == nil {
-		return func() {}
-	}
 	return c.arrangeHold(reason, limit)
 }
 
@@ -144,17 +126,33 @@ func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (contex
 		return context.WithTimeout(parent, d)
 	}
 	ctx, cancel := context.WithCancelCause(parent)
+	stop := afterFunc(c, d, func() { cancel(context.DeadlineExceeded) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// afterFunc is time.AfterFunc on the configured clock.
+func afterFunc(c clock.Clock, d time.Duration, f func()) (stop func()) {
+	if _, ok := c.(clock.RealClock); ok {
+		timer := time.AfterFunc(d, f)
+		return func() { timer.Stop() }
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	timer := c.NewTimer(d) // Not in the goroutine: a fake clock may be stepped before that runs.
 	go func() {
-		if sleep(ctx, c, d) {
-			cancel(context.DeadlineExceeded)
+		if await(ctx, timer) {
+			f()
 		}
 	}()
-	return ctx, func() { cancel(nil) }
+	return cancel
 }
 
 // sleep waits for d, and reports whether ctx has not ended before.
 func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	timer := c.NewTimer(d)
+	return await(ctx, c.NewTimer(d))
+}
+
+// await waits for timer, and reports whether ctx has not ended before.
+func await(ctx context.Context, timer clock.Timer) bool {
 	defer timer.Stop()
 	select {
 	case <-timer.C():

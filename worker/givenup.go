@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -51,36 +53,41 @@ func (c *Tracked[T]) newGivenUp() (f FailedKey[T]) {
 	return f
 }
 
-// givenUpKeys are the keys that were given up last, max at most.
+// maxGivenUp bounds the given-up keys that a tracker remembers.
+const maxGivenUp = 1000
+
+// givenUpKeys are the keys that were given up last. The tracker's mu guards it.
 type givenUpKeys[T comparable] struct {
-	max   int
-	keys  map[T]*FailedKey[T]
-	order []*FailedKey[T] // as they were given up; also such as are not in keys any more
+	keys  map[T]givenUpKey[T]
+	added int // how many were ever added
 }
 
+type givenUpKey[T comparable] struct {
+	FailedKey[T]
+	number int // as they were given up
+}
+
+// add adds f, in place of the oldest one if there are too many.
 func (g *givenUpKeys[T]) add(f FailedKey[T]) {
-	g.keys[f.Key] = &f
-	g.order = append(g.order, &f)
-	for len(g.keys) > g.max {
-		if first := g.order[0]; g.keys[first.Key] == first {
-			delete(g.keys, first.Key)
+	g.added++
+	oldest := givenUpKey[T]{f, g.added}
+	if g.keys[f.Key] = oldest; len(g.keys) <= maxGivenUp {
+		return
+	}
+	for _, k := range g.keys {
+		if k.number < oldest.number {
+			oldest = k
 		}
-		g.order[0], g.order = nil, g.order[1:]
 	}
-	if len(g.order)/2 > g.max {
-		g.order = slices.DeleteFunc(g.order, func(f *FailedKey[T]) bool { return g.keys[f.Key] != f })
-	}
+	delete(g.keys, oldest.Key)
 }
 
 // lastGivenUp returns up to limit keys that were given up, the last one first.
 func lastGivenUp[T, K comparable](t *Tracker[T], limit int, show func(T) K) []FailedKey[K] {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := []FailedKey[K]{}
-	for _, f := range slices.Backward(t.mu.givenUp.order) {
-		if len(all) < limit && t.mu.givenUp.keys[f.Key] == f {
-			all = append(all, as(*f, show(f.Key)))
-		}
-	}
-	return all
+	all := slices.Collect(maps.Values(t.mu.givenUp.keys))
+	t.mu.Unlock()
+	slices.SortFunc(all, func(a, b givenUpKey[T]) int { return cmp.Compare(b.number, a.number) })
+	all = all[:max(0, min(limit, len(all)))]
+	return converted(all, func(k givenUpKey[T]) FailedKey[K] { return as(k.FailedKey, show(k.Key)) })
 }

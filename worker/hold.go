@@ -8,9 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
-	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any
@@ -18,38 +16,43 @@ import (
 //
 //	arrangeHold  during the call, by Call.Hold
 //	begin        after the call, in place of Done, unless all has been released already
-//	end          by the last release, Release, the end of the lease, or closeHolds
-//	endAtLimits  the same for those that have come to their limits
-//	done         then, once: it calls the queue's Done, or begins the handler's own hold
+//	end          by the last release, the limit, Release, the end of the lease, or closeHolds; calls Done
 
-// hold keeps the key of one call on hold.
+// hold keeps the key of one call on hold. Once it has begun, only its phase and unreleased change.
 type hold[T comparable] struct {
 	tracker *Tracker[T]
 	key     T
 
-	// These do not change once the hold has begun.
+	reason    string
+	limit     time.Duration
+	slowDown  time.Duration // the least time of a key that is slowed down, see slowDownLocked
+	byHandler bool          // the handler has arranged it
+	since     time.Time
+	callDone  func(key T) // calls the queue's Done
+	release   func()      // stops the timers, and ends the lease
 
-	reason       string
-	limit        time.Duration
-	slow         bool          // not arranged by the handler: the key is slowed down, see slowDownLocked
-	since        time.Duration // when it began, on the loop's clock
-	callDone     func(key T)   // calls the queue's Done, or begins the handler's own hold
-	releaseLease func()        // nil without a lease
+	// The tracker's mu guards these.
 
-	unreleased int // how many releases have not been called. The tracker's mu guards it.
+	phase      holdPhase
+	unreleased int // how many releases have not been called
 }
 
-// holds has the holds of a tracker. The tracker's mu guards it. One goroutine, the tracker's loop, waits for
-// all limits, and runs only while there are any.
+// holdPhase is how far a hold has come. It only moves forward.
+type holdPhase uint8
+
+const (
+	holdArranged holdPhase = iota // The call is running, and the handler may arrange more.
+	holdBegins                    // What ends the hold is being prepared, and may already do so.
+	holdOn
+	holdEnded // Done is called, or was.
+)
+
+// holds has the holds of a tracker. The tracker's mu guards it, but for dones.
 type holds[T comparable] struct {
-	table  keytable.Table[T, *hold[T]] // those that have begun and not ended
-	limits slotheap.Heap               // when each of them comes to its limit, on the loop's clock
-	slow   int                         // how many of them the handler has not arranged
-	ending map[*hold[T]]struct{}       // those that have ended, and their Done has not returned
+	table  keytable.Table[T, *hold[T]] // those that have begun, until their Done has returned
 	closed bool                        // by closeHolds: no key is put on hold any more
+	dones  sync.WaitGroup              // ends when the Done of each hold has returned
 }
-
-func (hs *holds[T]) any() bool { return hs.table.Len()+len(hs.ending) > 0 }
 
 // OnHoldKey is a key that is on hold.
 type OnHoldKey[T comparable] struct {
@@ -71,196 +74,154 @@ func (c *Tracked[T]) arrangeHold(reason string, limit time.Duration) (release fu
 		return func() {}
 	}
 	if c.hold == nil {
-		c.hold = &hold[T]{tracker: t, key: c.result.Key, reason: cut(reason, maxReason)}
+		c.hold = &hold[T]{tracker: t, key: c.result.Key, reason: cut(reason, maxReason), byHandler: true}
 	}
 	h := c.hold
 	h.unreleased++
 	h.limit = max(h.limit, limit)
-	return sync.OnceFunc(func() {
-		t.mu.Lock()
-		h.unreleased--
-		last := h.unreleased == 0
-		t.mu.Unlock()
-		if last {
-			h.end()
-		}
-	})
+	return sync.OnceFunc(h.releaseOne)
+}
+
+// releaseOne ends the hold if nothing else is left to wait for.
+func (h *hold[T]) releaseOne() {
+	h.tracker.mu.Lock()
+	h.unreleased--
+	isLast := h.unreleased == 0
+	h.tracker.mu.Unlock()
+	if isLast {
+		h.end()
+	}
 }
 
 // doneOrHold calls callDone, at once or, if the key is put on hold, when the hold ends. callDone gets the
 // key, so a pool has the same function for all keys.
 func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
-	t := c.tracker
-	h := c.nextHold()
-	if h == nil {
+	h := c.holdBeforeDone()
+	if h == nil || !h.begin(callDone) {
 		callDone(c.result.Key)
-		return
 	}
-	if h.callDone = callDone; h.slow {
-		h.callDone = func(T) { c.doneOrHold(callDone) } // The handler's own hold comes next.
-	}
-	t.queue.PutOnHold(h.key)       // Before begin: then Done may come at any time.
-	leased := context.Background() // Not the pool's: its end would wake a goroutine for each hold.
-	if t.leaser != nil {
-		lease, release := t.leaser.LeaseOnHold(leased, h.key)
-		ctx, cancel := context.WithCancel(lease) // lease may be one for many keys, and outlive them.
-		leased, h.releaseLease = ctx, func() { cancel(); release() }
-	}
-	if !h.begin() {
-		h.callQueueDone()
-		return
-	}
-	context.AfterFunc(leased, func() { h.end() }) // done also ends leased, when this does nothing.
 }
 
-// nextHold returns the hold that must come before the call's Done, or nil. A key whose lease is lost needs
-// none.
-func (c *Tracked[T]) nextHold() *hold[T] {
-	t, r := c.tracker, &c.result
+// holdBeforeDone returns the hold that must come before the call's Done, or nil. A key whose lease is lost
+// needs none. To slow a key down counts as a release that comes after that time.
+func (c *Tracked[T]) holdBeforeDone() *hold[T] {
+	t := c.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case r.Next == NextLost:
-		return nil
-	case c.slowDown > 0:
-		h := &hold[T]{tracker: t, key: r.Key, limit: c.slowDown, slow: true, unreleased: 1,
-			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", r.AtOnce)}
-		c.slowDown = 0
-		return h
-	case c.hold != nil && c.hold.unreleased > 0:
-		return c.hold
+	h := c.hold
+	if h != nil && h.unreleased == 0 {
+		h = nil
 	}
-	return nil
+	if c.result.Next == NextLost || h == nil && c.slowDown == 0 {
+		return nil
+	}
+	if h == nil {
+		h = &hold[T]{tracker: t, key: c.result.Key,
+			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", c.result.AtOnce)}
+	}
+	if h.slowDown = c.slowDown; h.slowDown > 0 {
+		h.unreleased++
+		h.limit = max(h.limit, h.slowDown)
+	}
+	h.phase = holdBegins
+	return h
 }
 
 // begin puts the key on hold. It returns false if nothing is left to wait for.
-func (h *hold[T]) begin() bool {
+func (h *hold[T]) begin(callDone func(key T)) bool {
 	t := h.tracker
-	now := t.loop.Now() // Not under mu: foreign code.
+	clock := t.options.Clock
+	h.callDone, h.since = callDone, clock.Now()
+	end := func() { h.end() }
+	stopLimit := afterFunc(clock, h.limit, end)
+	stopSlowDown, endLease := func() {}, func() {}
+	if h.slowDown > 0 && h.slowDown < h.limit {
+		stopSlowDown = afterFunc(clock, h.slowDown, h.releaseOne)
+	}
+	if t.leaser != nil {
+		// Not made from the pool's context: its end would wake a goroutine for each hold.
+		lease, release := t.leaser.LeaseOnHold(context.Background(), h.key)
+		stop := context.AfterFunc(lease, end) // lease may be one for many keys, and outlive the hold.
+		endLease = func() { stop(); release() }
+	}
+	h.release = func() { stopLimit(); stopSlowDown(); endLease() }
+	t.queue.PutOnHold(h.key) // Before beginLocked: then Done may come at any time.
 	t.mu.Lock()
-	defer t.unlockAndTend()
-	hs := &t.mu.holds
-	if hs.closed || h.unreleased == 0 {
+	begins := h.beginLocked()
+	t.mu.Unlock()
+	if !begins {
+		h.release()
+	}
+	return begins
+}
+
+func (h *hold[T]) beginLocked() bool {
+	hs := &h.tracker.mu.holds
+	if hs.closed || h.unreleased == 0 || h.phase == holdEnded {
 		return false
 	}
-	s, e, inserted := hs.table.FindOrInsert(keytable.HashOf(h.key), h.key)
-	if !inserted {
+	_, e, inserted := hs.table.FindOrInsert(keytable.HashOf(h.key), h.key)
+	if !inserted && e.Value.phase == holdOn {
 		return false // The lease of an earlier call is lost, and its hold is about to end.
 	}
-	e.Value, h.since = h, now
-	hs.limits.Push(slotheap.Entry{Rank: int64(h.until()), Slot: s})
-	if h.slow {
-		hs.slow++
-	}
+	e.Value, h.phase = h, holdOn // If there was one, its Done has been called, and has not returned.
+	hs.dones.Add(1)
 	return true
 }
 
-func (h *hold[T]) until() time.Duration { return dueloop.AddSaturated(h.since, h.limit) }
-
-// end ends the hold, and reports whether it had begun and not ended.
+// end ends the hold and calls Done. It reports whether the hold was on.
 func (h *hold[T]) end() bool {
 	t := h.tracker
-	now := t.loop.Now() // Not under mu: foreign code.
+	now := t.options.Clock.Now() // Not under mu: foreign code.
 	t.mu.Lock()
-	ends := h.endLocked(now)
-	t.unlockAndTend()
-	if ends {
-		h.done()
+	wasOn := h.phase == holdOn
+	if wasOn {
+		h.endLocked(now)
 	}
-	return ends
-}
-
-func (h *hold[T]) endLocked(now time.Duration) bool {
-	t := h.tracker
-	hs := &t.mu.holds
-	s, e := hs.table.Lookup(h.key)
-	if e == nil || e.Value != h {
+	if h.phase != holdArranged {
+		h.phase = holdEnded
+	}
+	t.mu.Unlock()
+	if !wasOn {
 		return false
 	}
-	slotheap.Drop(&hs.limits, &hs.table, s)
-	hs.ending[h] = struct{}{}
-	if h.slow {
-		hs.slow--
-		return true
-	}
-	t.mu.holdTimes.Observe(max(0, now-h.since))
-	if now-h.since >= shortestHold {
-		t.mu.records.resetAtOnce(h.key) // What comes after a hold that has lasted does not come at once.
+	defer t.mu.holds.dones.Done()
+	h.release()
+	h.callDone(h.key)
+	t.mu.Lock()
+	t.holdDoneLocked(h)
+	t.mu.Unlock()
+	if h.isToLimit(now) { // Afterwards: the logger may be slow.
+		t.logger.Warn("A key was on hold to its limit", "key", h.key, "limit", h.limit, "reason", h.reason)
 	}
 	return true
 }
 
-// done calls the queue's Done, or begins the handler's own hold, after endLocked.
-func (h *hold[T]) done() {
-	h.callQueueDone()
-	t := h.tracker
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.mu.holds.ending, h)
-	t.mu.dones++
-	if t.mu.nextDone != nil {
-		close(t.mu.nextDone)
-		t.mu.nextDone = nil
+func (h *hold[T]) endLocked(now time.Time) {
+	mu, lasted := &h.tracker.mu, now.Sub(h.since)
+	mu.holdTimes.Observe(max(0, lasted))
+	if h.byHandler && lasted >= h.slowDown+shortestHold {
+		mu.records.resetAtOnce(h.key) // What comes after a hold that has lasted does not come at once.
+	}
+	if h.isToLimit(now) {
+		mu.counted.HoldsToLimit++
 	}
 }
 
-func (h *hold[T]) callQueueDone() {
-	if h.releaseLease != nil {
-		h.releaseLease()
-	}
-	h.callDone(h.key)
-}
+func (h *hold[T]) isToLimit(now time.Time) bool { return h.byHandler && now.Sub(h.since) >= h.limit }
 
-// unlockAndTend unlocks mu after holds have changed, and sees to it that the loop runs while there are any,
-// and wakes if a limit comes earlier now.
-func (t *Tracker[T]) unlockAndTend() {
-	wake := t.loop.TendLocked(t.firstLimitLocked())
-	t.mu.Unlock()
-	if wake {
-		t.loop.Wake()
-	}
-}
-
-// firstLimitLocked returns when the first hold comes to its limit.
-func (t *Tracker[T]) firstLimitLocked() time.Duration {
-	if t.mu.holds.limits.Len() == 0 {
-		return dueloop.Never
-	}
-	return time.Duration(t.mu.holds.limits.First().Rank)
-}
-
-// mostDue bounds for how many holds endAtLimits keeps the lock. If there are more, the loop calls it again.
-const mostDue = 64
-
-// endAtLimits ends, counts and logs the holds that have come to their limits. It returns when the loop must
-// call it again.
-func (t *Tracker[T]) endAtLimits() (until time.Duration, ok bool) {
-	now := t.loop.Now()
-	var due []*hold[T]
-	t.mu.Lock()
+// holdDoneLocked is called when the Done of h has returned.
+func (t *Tracker[T]) holdDoneLocked(h *hold[T]) {
 	hs := &t.mu.holds
-	for len(due) < mostDue && t.firstLimitLocked() <= now {
-		h := hs.table.At(hs.limits.First().Slot).Value
-		h.endLocked(now)
-		due = append(due, h)
-		if !h.slow {
-			t.mu.counted.HoldsToLimit++
-		}
+	if s, e := hs.table.Lookup(h.key); e != nil && e.Value == h {
+		hs.table.Delete(s)
 	}
-	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())
-	t.mu.Unlock()
-	for _, h := range due {
-		h.done()
+	if t.pool != nil {
+		t.pool.afterHoldLocked()
 	}
-	for _, h := range due { // Afterwards: the logger may be slow.
-		if !h.slow {
-			t.logger.Warn("A key was on hold to its limit", "key", h.key, "limit", h.limit, "reason", h.reason)
-		}
-	}
-	return until, ok
 }
 
-// eachHold yields the holds that have begun and not ended. Nothing is locked meanwhile.
+// eachHold yields the holds whose Done has not returned. Nothing is locked meanwhile.
 func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
 	table := &t.mu.holds.table
 	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(all []*hold[T], s keytable.Slot) []*hold[T] {
@@ -272,16 +233,14 @@ func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
 func keysOnHold[T, K comparable](t *Tracker[T], limit int, show func(T) K) []OnHoldKey[K] {
 	all := []OnHoldKey[K]{}
 	for h := range t.eachHold() {
-		if !h.slow {
-			all = append(all, newOnHoldKey(h, show(h.key)))
-		}
+		all = append(all, newOnHoldKey(h, show(h.key)))
 	}
 	slices.SortStableFunc(all, func(a, b OnHoldKey[K]) int { return a.Since.Compare(b.Since) })
 	return all[:max(0, min(limit, len(all)))]
 }
 
 func newOnHoldKey[T, K comparable](h *hold[T], shown K) OnHoldKey[K] {
-	return OnHoldKey[K]{shown, h.reason, h.tracker.loop.Time(h.since), h.tracker.loop.Time(h.until())}
+	return OnHoldKey[K]{shown, h.reason, h.since, h.since.Add(h.limit)}
 }
 
 // Release ends the hold of key, and reports whether key was on hold. It calls the queue's Done.
@@ -289,25 +248,15 @@ func (t *Tracker[T]) Release(key T) bool {
 	t.mu.Lock()
 	h := t.holdOfLocked(key)
 	t.mu.Unlock()
-	released := h != nil && h.end()
-	if released && h.slow {
-		t.Release(key) // The handler's own hold has begun.
-	}
-	return released
+	return h != nil && h.end()
 }
 
 // holdOfLocked returns the hold of key, or nil.
 func (t *Tracker[T]) holdOfLocked(key T) *hold[T] {
-	if _, e := t.mu.holds.table.Lookup(key); e != nil {
+	if _, e := t.mu.holds.table.Lookup(key); e != nil && e.Value.phase == holdOn {
 		return e.Value
 	}
 	return nil
-}
-
-// isOnHoldLocked reports whether key is on hold because its handler has arranged that.
-func (t *Tracker[T]) isOnHoldLocked(key T) bool {
-	h := t.holdOfLocked(key)
-	return h != nil && !h.slow
 }
 
 // closeHolds ends all holds. After that no key is put on hold. It may be called any number of times.
@@ -327,35 +276,5 @@ func (t *Tracker[T]) closeHolds() {
 // EndHolds ends all holds, and waits for their Dones. After that no key is put on hold.
 func (t *Tracker[T]) EndHolds() {
 	t.closeHolds()
-	for {
-		t.mu.Lock()
-		isAny, next := t.mu.holds.any(), t.nextDoneLocked()
-		t.mu.Unlock()
-		if !isAny {
-			break
-		}
-		<-next
-	}
-	t.loop.Wait()
-}
-
-// keysBeforeDone returns the keys whose holds have begun, and whose Dones have not returned.
-func (t *Tracker[T]) keysBeforeDone() (keys []T) {
-	for h := range t.eachHold() {
-		keys = append(keys, h.key)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for h := range t.mu.holds.ending {
-		keys = append(keys, h.key)
-	}
-	return keys
-}
-
-// nextDoneLocked returns a channel that is closed when the next Done of a hold has returned.
-func (t *Tracker[T]) nextDoneLocked() <-chan struct{} {
-	if t.mu.nextDone == nil {
-		t.mu.nextDone = make(chan struct{})
-	}
-	return t.mu.nextDone
+	t.mu.holds.dones.Wait()
 }

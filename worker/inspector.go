@@ -31,9 +31,8 @@ const (
 // its server does not answer.
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
-	Queue any
-	Stats func() Stats
-	// Snapshot also has the stacks of stuck handlers.
+	Queue       any
+	Stats       func() Stats
 	Snapshot    func(limit int) Snapshot[any]
 	SnapshotKey func(key any) KeySnapshot[any]
 	// Keys yields all keys in that state, of failing ones 10,000 at most, in the order of Snapshot's lists.

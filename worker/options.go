@@ -61,9 +61,6 @@ type Options[T comparable] struct {
 	// program for 2.5 to 14 µs a goroutine: above 3,000 goroutines they are not read. Zero means never.
 	StuckAfter time.Duration
 
-	// KeepGivenUp is how many given-up keys the pool remembers at most. Zero means 1,000.
-	KeepGivenUp int
-
 	// OnFinish is called after each call of the handler, before Done, by several workers at once. The context
 	// is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
@@ -127,7 +124,6 @@ func (o *Options[T]) check() error {
 	refuseIf(o.CancelGrace < 0 && o.CancelGrace != NoGrace, "CancelGrace is negative: %v", o.CancelGrace)
 	refuseIf(o.HandlerTimeout < 0, "HandlerTimeout is negative: %v", o.HandlerTimeout)
 	refuseIf(o.StuckAfter < 0, "StuckAfter is negative: %v", o.StuckAfter)
-	refuseIf(o.KeepGivenUp < 0, "KeepGivenUp is negative: %v", o.KeepGivenUp)
 	refuseIf(o.Resync < 0, "Resync is negative: %v", o.Resync)
 	refuseIf(o.Resync > 0 && o.List == nil, "Resync needs List")
 	refuseIf(o.Drain > Nothing, "Drain is not Running, All or Nothing: %d", o.Drain)
@@ -143,7 +139,6 @@ func (o *Options[T]) setDefaults() {
 	o.Workers = cmp.Or(o.Workers, 1)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
 	o.CancelGrace = cmp.Or(o.CancelGrace, time.Second)
-	o.KeepGivenUp = cmp.Or(o.KeepGivenUp, 1000)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

@@ -38,17 +38,18 @@ type Pool[T comparable] struct {
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	cancelPool        context.CancelCauseFunc
 
-	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no Get and
-	// no Done. It also guards the workers.
+	// mu is the tracker's. It also guards the workers.
 	mu struct {
-		sync.Mutex
+		*sync.Mutex
 		phase phase
 		// target is how many workers are wanted. From the first growLocked until the pool is to end, there are as
-		// many, and in addition surplus ones that still have a key.
+		// many, but for those that have found the queue shut down and empty, and surplus ones that still have a key.
 		target     int
 		pause      poolPause
 		readySince time.Time // when Options.Ready was called that has not returned, or zero
 		workers    []*worker[T]
+		// dones counts the Dones that have returned: of holds, and of workers that ask the queue again.
+		dones uint64
 
 		getCtx      context.Context // nil before the first worker
 		cancelGet   context.CancelFunc
@@ -68,8 +69,7 @@ type worker[T comparable] struct {
 	goroutine string      // see Tracked
 	getting   bool        // from nextGet to startCall: it waits for a key, or prepares its call
 	call      *Tracked[T] // from startCall until nextGet
-	idle      bool        // It waits in awaitDone.
-	// donesBefore is what the tracker's dones were before w last asked the queue for a key.
+	// donesBefore is what dones was before w last asked the queue for a key.
 	donesBefore uint64
 }
 
@@ -78,7 +78,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
 		startGate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
-	p.tracker.readStats = p.readStats
+	p.tracker.pool, p.mu.Mutex = p, &p.tracker.mu.Mutex
 	if handler == nil {
 		p.tracker.argsErr = errors.Join(p.tracker.argsErr, errors.New("worker: the handler is nil"))
 	}
@@ -142,7 +142,7 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	}
 	startCtx, end := context.WithCancel(startParent)
 	p.locked(func() { p.startCtx, p.mu.cancelStart = startCtx, end })
-	p.endStartIfDue() // Stop may have been called before Run.
+	p.moveOn(phaseWorking) // It ends startCtx if Stop was called before Run.
 }
 
 // awaitReady calls Options.Ready, with a context that ends with ctx or startCtx.
@@ -165,9 +165,9 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	}
 }
 
-// growLocked starts workers until there are enough.
+// growLocked starts workers until there are enough, once Run has prepared that.
 func (p *Pool[T]) growLocked() {
-	for len(p.mu.workers) < p.wantedLocked() && p.mu.phase < phaseFinishing {
+	for p.mu.getCtx != nil && len(p.mu.workers) < p.wantedLocked() && p.mu.phase < phaseFinishing {
 		w := &worker[T]{getting: true}
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
@@ -187,7 +187,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 	}()
 	goroutine := p.tracker.currentGoroutine()
 	p.locked(func() { w.goroutine = goroutine })
-	for {
+	for !left {
 		ctx, ok := p.nextGet(w)
 		if !ok {
 			left = true
@@ -198,7 +198,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 		case err == nil:
 			p.handleKey(w, handOut)
 		case errors.Is(err, workqueue.ErrShutDown):
-			p.awaitDone(ctx, w)
+			left = p.leave(w)
 		case ctx.Err() == nil:
 			p.fail(fmt.Errorf("worker: Next of the queue: %w", err))
 		} // If ctx has ended, SetWorkers or the end of the pool has woken w, and nextGet decides.
@@ -209,59 +209,52 @@ func (p *Pool[T]) work(w *worker[T]) {
 func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.tracker
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if w.call != nil { // Its Done has returned, or its key is on hold.
-		t.mu.dones++
+		p.mu.dones++
 	}
-	w.call, w.idle, w.getting, w.donesBefore = nil, false, true, t.mu.dones
+	w.call, w.getting, w.donesBefore = nil, true, p.mu.dones
 	if surplus := len(p.mu.workers) > p.wantedLocked(); surplus || !p.mayStartLocked() {
-		i := slices.Index(p.mu.workers, w)
-		p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-		p.signal()
+		p.removeLocked(w)
 		return nil, false
 	}
 	return p.mu.getCtx, true
 }
 
-// awaitDone is called when w has got ErrShutDown: the queue is shut down and nothing is queued. It ends the
-// holds. A Done may still queue a key that was added before the shutdown, while a worker had it or it was on
-// hold. So w waits until it must ask the queue again. Or it ends the pool, if no Done can queue a key any
-// more:
+func (p *Pool[T]) removeLocked(w *worker[T]) {
+	i := slices.Index(p.mu.workers, w)
+	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
+	p.signal()
+}
+
+// leave is called when w has got ErrShutDown: the queue is shut down and nothing is queued. It ends the holds
+// and takes w from the pool. A Done may still queue a key that was added before the shutdown, while a worker
+// had it or it was on hold. No such key is left behind:
 //
-//	all other workers are idle       no key is with a worker, and each call's Done has returned, or its key
-//	                                 went on hold
-//	no hold is left                  the Dones of those keys have also returned
-//	dones has not grown              w has asked the queue after all of these Dones, and it was empty
+//	a Done that returned after w asked    dones has grown, so w does not leave and asks again
+//	a later Done of another worker        that worker asks the queue after it
+//	a later Done of a hold                afterHoldLocked starts workers, which ask the queue
 //
-// Then this pool holds no key, and the queue takes no adds. (What others hold comes to them.) This state is
-// reached: the Done of a hold wakes all idle workers. After any other Done its worker asks the queue, and
-// comes here when it is empty; the last one to come finds the others idle. A worker that leaves instead is
-// surplus, and dismissLocked has woken all idle workers.
-func (p *Pool[T]) awaitDone(ctx context.Context, w *worker[T]) {
-	go p.tracker.closeHolds() // A Done may block. Meanwhile any reports the hold.
+// So after the last worker has left, and if no hold is left, the pool holds no key and ends. (What others
+// hold comes to them.) It does not end in a pause: see SetWorkers.
+func (p *Pool[T]) leave(w *worker[T]) (left bool) {
+	go p.tracker.closeHolds() // A Done may block.
 	p.mu.Lock()
-	p.tracker.mu.Lock()
-	isOthersIdle := !slices.ContainsFunc(p.mu.workers, func(o *worker[T]) bool { return o != w && !o.idle })
-	mustAsk, anyHold := p.tracker.mu.dones != w.donesBefore, p.tracker.mu.holds.any()
-	next := p.tracker.nextDoneLocked()
-	w.idle = !mustAsk
-	p.tracker.mu.Unlock()
-	isPaused := p.wantedLocked() == 0 // It does not end: see SetWorkers.
-	ends := isOthersIdle && !mustAsk && !anyHold && !isPaused
-	if ends {
-		p.moveOnLocked(phaseFinishing)
+	mustAsk := p.mu.dones != w.donesBefore
+	if !mustAsk {
+		p.removeLocked(w)
 	}
+	ends := len(p.mu.workers)+p.tracker.mu.holds.table.Len() == 0 && p.wantedLocked() > 0
 	p.mu.Unlock()
 	if ends {
-		p.endStartIfDue() // It wakes the others.
-	} else if !mustAsk {
-		select {
-		case <-next:
-		case <-ctx.Done():
-		}
+		p.moveOn(phaseFinishing)
 	}
+	return !mustAsk
+}
+
+// afterHoldLocked is called when the Done of a hold has returned, which may have queued a key: see leave.
+func (p *Pool[T]) afterHoldLocked() {
+	p.mu.dones++
+	p.growLocked()
 }
 
 // mayStartLocked reports whether keys are still started.
@@ -279,9 +272,6 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.target = n
-	if p.mu.getCtx == nil { // No worker was started yet.
-		return nil
-	}
 	p.growLocked()
 	p.dismissLocked()
 	return nil
@@ -303,7 +293,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		mustList := p.options.List != nil && !p.hasListed.Load() // before the queue is asked
-		q, s := p.queue.Stats(), p.readStats()
+		q, s := p.queue.Stats(), p.Stats()
 		switch {
 		case q.Queued+q.Waiting+q.Processing+s.OnHold+s.Busy == 0 && !mustList:
 			return nil

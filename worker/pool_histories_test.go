@@ -116,8 +116,8 @@ func (h *history) play() {
 		Workers: h.number(5), MaxRetries: h.number(4), Drain: worker.Drain(h.number(3)),
 		HandlerTimeout: 15 * time.Millisecond,
 		DrainTimeout:   1 + h.moment(30*time.Millisecond), CancelGrace: worker.NoGrace,
-		StuckAfter: 5 * time.Millisecond, KeepGivenUp: 5,
-		OnFinish: h.finished,
+		StuckAfter: 5 * time.Millisecond,
+		OnFinish:   h.finished,
 	}
 	if o.CancelGrace = worker.NoGrace; h.chance(50) {
 		o.CancelGrace = h.moment(20*time.Millisecond) + 1

@@ -9,36 +9,40 @@ import (
 // poolPause is the pause of a pool. The pool's mu guards it.
 type poolPause struct {
 	on    bool
-	until time.Time          // zero for a pause without an end
-	end   context.CancelFunc // ends the goroutine that waits for until
+	until time.Time // zero for a pause without an end
+	stop  func()    // stops the timer for until
 }
 
 // Pause makes the pool start no more keys for d, or until [Pool.Resume] if d is [math.MaxInt64]. Workers may
 // still start keys that they are getting. It does not wait, and replaces an earlier pause. It does nothing if
 // d is not positive, or once the pool is to end, which ends a pause.
 func (p *Pool[T]) Pause(d time.Duration) {
-	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
+	if d <= 0 {
+		return
+	}
+	pause := poolPause{on: true, stop: func() {}}
+	if d < math.MaxInt64 { // The clock is foreign code, so it is asked without mu.
+		pause.until = p.options.Clock.Now().Add(d)
+		pause.stop = afterFunc(p.options.Clock, d, func() { p.endPauseAt(pause.until) })
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d <= 0 || p.mu.phase != phaseWorking {
+	if p.mu.phase != phaseWorking {
+		pause.stop()
 		return
 	}
 	p.endPauseLocked()
-	p.mu.pause.on = true
-	if d < math.MaxInt64 {
-		ctx, end := context.WithCancel(context.Background())
-		p.mu.pause.until, p.mu.pause.end = now.Add(d), end
-		go func() {
-			if sleep(ctx, p.options.Clock, d) {
-				p.locked(func() {
-					if ctx.Err() == nil { // No other pause has replaced this one.
-						p.resumeLocked()
-					}
-				})
-			}
-		}()
-	}
+	p.mu.pause = pause
 	p.dismissLocked()
+}
+
+// endPauseAt ends the pause until that time, unless another one has replaced it.
+func (p *Pool[T]) endPauseAt(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.pause.until.Equal(until) {
+		p.resumeLocked()
+	}
 }
 
 // Resume ends a pause. It may be called at any time.
@@ -46,14 +50,12 @@ func (p *Pool[T]) Resume() { p.locked(p.resumeLocked) }
 
 func (p *Pool[T]) resumeLocked() {
 	p.endPauseLocked()
-	if p.mu.getCtx != nil {
-		p.growLocked()
-	}
+	p.growLocked()
 }
 
 func (p *Pool[T]) endPauseLocked() {
-	if p.mu.pause.end != nil {
-		p.mu.pause.end()
+	if p.mu.pause.on {
+		p.mu.pause.stop()
 	}
 	p.mu.pause = poolPause{}
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
@@ -33,7 +31,7 @@ const recordLife = 10 * time.Minute
 // records has the records of all keys. The tracker's mu guards it.
 type records[T comparable] struct {
 	table      keytable.Table[T, record]
-	expiry     slotheap.Heap // when each record expires, on the loop's clock
+	expiry     slotheap.Heap // when each record expires, in Unix milliseconds
 	numLooping int           // keys that came at once more than maxAtOnce times in a row
 }
 
@@ -59,7 +57,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 		return
 	}
 	gaveUp := c.newGivenUp() // Not under mu: foreign code.
-	now := t.loop.Now()
+	now := t.options.Clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.mu.givenUp.keys, r.Key)
@@ -80,7 +78,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	if c.hold != nil {
 		due = max(due, c.hold.limit)
 	}
-	t.mu.records.write(r.Key, rec, dueloop.AddSaturated(dueloop.AddSaturated(now, due), recordLife))
+	t.mu.records.write(r.Key, rec, now.Add(due).Add(recordLife).UnixMilli())
 }
 
 // What comes at once again and again is slowed down: see Call.AtOnce.
@@ -117,9 +115,8 @@ func (rs *records[T]) find(key T) (rec record) {
 	return rec
 }
 
-// write replaces the record of key by rec, which expires at a time of the loop's clock. A rec with nothing in
-// it deletes the record.
-func (rs *records[T]) write(key T, rec record, expires time.Duration) {
+// write replaces the record of key by rec, which expires then. A rec with nothing in it deletes the record.
+func (rs *records[T]) write(key T, rec record, expires int64) {
 	if rec.atOnce == 0 && rec.changeSince.IsZero() {
 		rs.delete(key)
 		return
@@ -127,7 +124,7 @@ func (rs *records[T]) write(key T, rec record, expires time.Duration) {
 	s, e, _ := rs.table.FindOrInsert(keytable.HashOf(key), key)
 	rs.numLooping += rec.loops() - e.Value.loops()
 	e.Value = rec
-	rs.expiry.Set(slotheap.Entry{Rank: int64(expires), Slot: s})
+	rs.expiry.Set(slotheap.Entry{Rank: expires, Slot: s})
 }
 
 // loops returns what the record counts for in numLooping.
@@ -143,7 +140,7 @@ func (rs *records[T]) resetAtOnce(key T) {
 	if s, e := rs.table.Lookup(key); e != nil {
 		rec := e.Value
 		rec.atOnce = 0
-		rs.write(key, rec, time.Duration(rs.expiry.At(s).Rank))
+		rs.write(key, rec, rs.expiry.At(s).Rank)
 	}
 }
 
@@ -163,7 +160,7 @@ const mostExpired = 64
 
 // dropExpiredRecords deletes records that have expired.
 func (t *Tracker[T]) dropExpiredRecords() {
-	now := int64(t.loop.Now()) // Not under mu: foreign code.
+	now := t.options.Clock.Now().UnixMilli() // Not under mu: foreign code.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rs := &t.mu.records
@@ -172,78 +169,32 @@ func (t *Tracker[T]) dropExpiredRecords() {
 	}
 }
 
-// UnansweredKey is a key that was added, and that no call has answered since.
-type UnansweredKey[T comparable] struct {
-	Key   T         `json:"key"`
-	Since time.Time `json:"since"`
-}
-
-// oldestUnanswered returns the oldest change of all keys and its age. If a queued key's change is older, it
-// returns nil and that age: the queue's Stats name no key, see oldestQueued. Keys on hold do not count.
-func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration) {
+// oldestUnanswered returns the age of the oldest change that no call has answered. Keys on hold do not count.
+func (t *Tracker[T]) oldestUnanswered(now time.Time, oldestQueued time.Duration) time.Duration {
 	if !t.knowsAddTimes {
-		return nil, 0
+		return 0
 	}
-	var oldest *UnansweredKey[T]
-	isOlder := func(since time.Time) bool {
-		return !since.IsZero() && (oldest == nil || since.Before(oldest.Since))
+	age := oldestQueued
+	note := func(since time.Time) {
+		if !since.IsZero() {
+			age = max(age, now.Sub(since))
+		}
 	}
 	t.mu.Lock()
 	for _, c := range t.mu.running {
-		if isOlder(c.changeSince) {
-			oldest = &UnansweredKey[T]{c.result.Key, c.changeSince}
-		}
+		note(c.changeSince)
 	}
 	t.mu.Unlock()
 	table := &t.mu.records.table
-	add := func(all []UnansweredKey[T], s keytable.Slot) []UnansweredKey[T] {
-		if e := table.At(s); !e.Value.changeSince.IsZero() && !t.isOnHoldLocked(e.Key) {
-			all = append(all, UnansweredKey[T]{e.Key, e.Value.changeSince})
+	add := func(all []time.Time, s keytable.Slot) []time.Time {
+		e := table.At(s)
+		if h := t.holdOfLocked(e.Key); h == nil || !h.byHandler {
+			all = append(all, e.Value.changeSince)
 		}
 		return all
 	}
-	for change := range keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, add) {
-		if isOlder(change.Since) && !t.forgetIfOver(change) {
-			oldest = &change
-		}
+	for since := range keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, add) {
+		note(since)
 	}
-	if oldest != nil {
-		age = max(0, t.options.Clock.Since(oldest.Since))
-	}
-	if queuedAge := t.queue.Stats().OldestQueued; queuedAge > age {
-		return nil, queuedAge
-	}
-	return oldest, age
-}
-
-// forgetIfOver deletes the record of key if others have dealt with the key: the queue does not have it any
-// more, or counts no failure where it did. Of a queue on a server it does not learn that, and the record
-// expires. It reports whether the key's change is over.
-func (t *Tracker[T]) forgetIfOver(k UnansweredKey[T]) bool {
-	now, found := workqueue.KeySnapshot[T]{}, true
-	if t.answerer == nil { // Stats ask no server.
-		now, found = t.queue.SnapshotKey(k.Key)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	rec := t.mu.records.find(k.Key)
-	if rec.changeSince != k.Since || t.findRunningLocked(k.Key) != nil {
-		return true // The key was handled meanwhile.
-	}
-	over := t.answerer == nil && (!found || rec.failing && now.Failures.Count == 0)
-	if over {
-		t.mu.records.delete(k.Key)
-	}
-	return over
-}
-
-// oldestQueued returns the key at the head of the queue, if it is at least as old as age, or nil.
-func (t *Tracker[T]) oldestQueued(age time.Duration) *UnansweredKey[T] {
-	now := t.options.Clock.Now()
-	for _, k := range t.queue.Snapshot(1).Queued {
-		if now.Sub(k.Since) >= age {
-			return &UnansweredKey[T]{k.Key, k.Since}
-		}
-	}
-	return nil
+	return age
 }

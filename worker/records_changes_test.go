@@ -3,9 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -101,8 +99,8 @@ func TestChanges(t *testing.T) {
 						count, seconds = count+1, seconds+c.again
 					}
 					wantChanges(t, "at the end", p.Stats(), count, seconds)
-					if st := p.Snapshot(9); st.Stats.OldestUnanswered != 0 || st.Unanswered != nil {
-						t.Errorf("unanswered: %v, %v", st.Stats.OldestUnanswered, st.Unanswered)
+					if age := p.Stats().OldestUnanswered; age != 0 {
+						t.Errorf("unanswered: %v", age)
 					}
 					r.endCleanly()
 				})
@@ -145,36 +143,28 @@ func TestOldestUnanswered(t *testing.T) {
 					}
 					return nil
 				}, options{})
-				check := func(when, key string, age time.Duration) {
+				check := func(when string, want time.Duration) {
 					t.Helper()
-					s := p.Snapshot(0)
-					if key == "" {
-						if s.Unanswered != nil || s.Stats.OldestUnanswered != 0 {
-							t.Errorf("%s: %+v, %v", when, s.Unanswered, s.Stats.OldestUnanswered)
-						}
-						return
-					}
-					if u := s.Unanswered; u == nil || u.Key != key || time.Since(u.Since) != age ||
-						s.Stats.OldestUnanswered != age || p.Stats().OldestUnanswered != age {
-						t.Errorf("%s: %+v, %v; want %s, %v", when, u, s.Stats.OldestUnanswered, key, age)
+					if age := p.Stats().OldestUnanswered; age != want {
+						t.Errorf("%s: %v, want %v", when, age, want)
 					}
 				}
-				check("without keys", "", 0)
+				check("without keys", 0)
 				q.Add("fails")
 				time.Sleep(time.Second)
-				check("queued", "fails", time.Second)
+				check("queued", time.Second)
 				q.Add("other")
 				r := run(t, p)
-				check("handled", "fails", time.Second)
+				check("handled", time.Second)
 				r.after(9 * time.Second)
 				q.Add("fails")
 				r.after(11 * time.Second)
-				check("failed", "fails", 12*time.Second)
+				check("failed", 12*time.Second)
 				r.after(25 * time.Second)
 				repaired.Store(true)
-				check("handled again", "fails", 26*time.Second)
+				check("handled again", 26*time.Second)
 				r.after(31 * time.Second)
-				check("after its success", "", 0)
+				check("after its success", 0)
 				r.endCleanly()
 			})
 		})
@@ -200,12 +190,12 @@ func TestOldestUnansweredIsNotOnHold(t *testing.T) {
 		}
 		q.Add("fails")
 		r.after(2 * time.Minute)
-		if u := p.Snapshot(0).Unanswered; u == nil || u.Key != "fails" {
-			t.Errorf("on hold, and another key fails: %+v", u)
+		if age := p.Stats().OldestUnanswered; age != time.Minute {
+			t.Errorf("on hold, and another key fails: %v", age)
 		}
 		r.after(time.Hour + time.Minute)
-		if u := p.Snapshot(0).Unanswered; u == nil || u.Key != "held" || time.Since(u.Since) < time.Hour {
-			t.Errorf("after the hold: %+v", u)
+		if age := p.Stats().OldestUnanswered; age != time.Hour+time.Minute {
+			t.Errorf("after the hold: %v", age)
 		}
 		_ = r.end()
 	})
@@ -226,70 +216,29 @@ func TestOldestUnansweredIsSlowedDown(t *testing.T) {
 	})
 }
 
-// A change ends without an answer when the pool forgets the key, or the key is removed from the queue.
-func TestForgottenChanges(t *testing.T) {
-	for name, end := range map[string]func(*priorityqueue.Queue[string], *worker.Pool[string]){
-		"removed":   func(q *priorityqueue.Queue[string], _ *worker.Pool[string]) { q.Remove("a") },
-		"forgotten": func(_ *priorityqueue.Queue[string], p *worker.Pool[string]) { p.Forget("a") },
-		"forgotten by the limiter": func(q *priorityqueue.Queue[string], p *worker.Pool[string]) {
-			q.Forget("a")
-			p.Snapshot(9) // which finds that out
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
-				calls := 0
-				p := worker.New(q, func(context.Context, string) error {
-					if calls++; calls == 1 {
-						return worker.RetryAfter(errBroken, time.Hour)
-					}
-					return nil
-				}, options{})
-				q.Add("a")
-				r := run(t, p)
-				r.after(time.Minute)
-				if s := p.Stats(); s.OldestUnanswered != time.Minute {
-					t.Errorf("before: %v", s.OldestUnanswered)
-				}
-				end(q, p)
-				if s := p.Snapshot(9); s.Stats.OldestUnanswered != 0 || s.Unanswered != nil {
-					t.Errorf("%+v", s)
-				}
-				q.Add("a")
-				r.after(2 * time.Minute)
-				wantChanges(t, "after the next", p.Stats(), 1, 0)
-				r.endCleanly()
-			})
-		})
-	}
-}
-
-// Keys that are removed after an interruption are found one by one, up to many at once, and leave nothing.
-func TestRemovedChanges(t *testing.T) {
+// A change ends without an answer when the pool forgets the key.
+func TestForgottenChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
-		b := worker.NewTracker(q, options{})
-		for i := range 250 {
-			key := fmt.Sprint(i)
-			q.Add(key)
-			q.Get()
-			b.Begin(t.Context(), key).End(worker.ErrAdded)
-			q.Done(key)
-			time.Sleep(time.Second)
+		q := timedQueues["root"]()
+		calls := 0
+		p := worker.New(q, func(context.Context, string) error {
+			if calls++; calls == 1 {
+				return worker.RetryAfter(errBroken, time.Hour)
+			}
+			return nil
+		}, options{})
+		q.Add("a")
+		r := run(t, p)
+		r.after(time.Minute)
+		before := p.Stats().OldestUnanswered
+		p.Forget("a")
+		if after := p.Stats().OldestUnanswered; before != time.Minute || after != 0 {
+			t.Errorf("%v, and after Forget %v", before, after)
 		}
-		var ages []time.Duration
-		for range 4 {
-			ages = append(ages, b.Stats().OldestUnanswered)
-		}
-		if slices.Max(ages) != 0 {
-			t.Errorf("%v, and no key is in the queue", ages)
-		}
-		q.Add("250")
-		time.Sleep(time.Second)
-		if s := b.Snapshot(0); s.Stats.OldestUnanswered != time.Second || s.Unanswered.Key != "250" {
-			t.Errorf("%+v", s)
-		}
+		q.Add("a")
+		r.after(2 * time.Minute)
+		wantChanges(t, "after the next", p.Stats(), 1, 0)
+		r.endCleanly()
 	})
 }
 
@@ -417,7 +366,7 @@ func TestForgottenChangeOfRunningKey(t *testing.T) {
 	})
 }
 
-// Of a queue with priorities, the oldest key may not be the next one. Then only its age is known.
+// Of a queue with priorities, the oldest key may not be the next one.
 func TestOldestUnansweredWithPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
@@ -425,9 +374,8 @@ func TestOldestUnansweredWithPriorities(t *testing.T) {
 		time.Sleep(time.Second)
 		q.AddWithPriority("high", 1, 0)
 		time.Sleep(time.Second)
-		if s := worker.New(q, fine, options{}).Snapshot(0); s.Stats.OldestUnanswered != 2*time.Second ||
-			s.Unanswered != nil {
-			t.Errorf("%v, %v", s.Stats.OldestUnanswered, s.Unanswered)
+		if age := worker.New(q, fine, options{}).Stats().OldestUnanswered; age != 2*time.Second {
+			t.Error(age)
 		}
 	})
 }

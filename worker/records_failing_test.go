@@ -74,8 +74,8 @@ func TestGivenUpKeys(t *testing.T) {
 				return nil
 			}
 			return fmt.Errorf("%s is broken, %d", key, worker.CallOf(ctx).Attempt())
-		}, options{MaxRetries: 1, KeepGivenUp: 3})
-		addAll(q, "a b c d")
+		}, options{MaxRetries: 1})
+		addAll(q, "b c d")
 		r := run(t, p)
 		check := func(what string, want ...string) {
 			t.Helper()
@@ -86,7 +86,7 @@ func TestGivenUpKeys(t *testing.T) {
 			}
 		}
 		r.after(time.Minute)
-		check("three of four", "d 2 d is broken, 2 0s 1s -", "c 2 c is broken, 2 0s 1s -", "b 2 b is broken, 2 0s 1s -")
+		check("all three", "d 2 d is broken, 2 0s 1s -", "c 2 c is broken, 2 0s 1s -", "b 2 b is broken, 2 0s 1s -")
 		broken = false
 		q.Add("c")
 		r.after(2 * time.Minute)
@@ -107,18 +107,24 @@ func TestGivenUpKeys(t *testing.T) {
 	})
 }
 
-func TestKeepGivenUp(t *testing.T) {
-	for _, c := range []struct{ keep, want int }{{0, 1000}, {7, 7}} {
-		synctest.Test(t, func(t *testing.T) {
-			q := newQueue()
-			addNumbers(q, 1100)
-			p := worker.New(q, broken, options{MaxRetries: worker.NoRetries, KeepGivenUp: c.keep})
-			run(t, p).endCleanly()
-			if got := len(p.Snapshot(2000).GivenUp); got != c.want {
-				t.Errorf("%d keys are kept of %d, want %d", got, c.keep, c.want)
-			}
-		})
-	}
+// The last thousand given-up keys are remembered. One that is given up again and again takes no place from
+// the others.
+func TestMostGivenUpKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		addNumbers(q, 1002)
+		p := worker.New(q, broken, options{MaxRetries: worker.NoRetries})
+		r := run(t, p)
+		for range 20 {
+			q.Add("500")
+			synctest.Wait()
+		}
+		keys := p.Snapshot(2000).GivenUp
+		if st := p.Stats(); st.GivenUp != 1022 || st.GivenUpKeys != 1000 || len(keys) != 1000 ||
+			keys[0].Key != "500" || keys[1].Key != "1001" || keys[999].Key != "2" {
+			t.Errorf("%d given up, %d keys, from %+v to %+v", st.GivenUp, st.GivenUpKeys, keys[0], keys[999])
+		}
+		r.endCleanly()
+	})
 }
 
 // Keys that were waiting for their retry when somebody else shut the queue down are failing, and not gone.
@@ -156,22 +162,3 @@ type slowestLimiter struct {
 }
 
 func (slowestLimiter) When(string) time.Duration { return time.Hour }
-
-// A key that is given up again and again takes no place from the others.
-func TestOneKeyIsGivenUpAgainAndAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		p := worker.New(q, broken, options{MaxRetries: worker.NoRetries, KeepGivenUp: 2})
-		r := run(t, p)
-		q.Add("other")
-		for range 20 {
-			synctest.Wait()
-			q.Add("a")
-		}
-		synctest.Wait()
-		if st := p.Stats(); st.GivenUp != 21 || st.GivenUpKeys != 2 || len(p.Snapshot(9).GivenUp) != 2 {
-			t.Errorf("%d given up, %d keys", st.GivenUp, st.GivenUpKeys)
-		}
-		r.endCleanly()
-	})
-}

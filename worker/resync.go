@@ -47,13 +47,11 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 func (p *Pool[T]) addListed(ctx context.Context, lists <-chan []T) {
 	var r rounds.Rounds[T] // without keys if there is no period
 	addAll := func(keys iter.Seq[T]) {
-		running := p.tracker.runningSet()
 		for key := range keys {
 			if ctx.Err() != nil {
 				return
 			}
-			_, isRunning := running[key]
-			p.addOneListed(key, isRunning)
+			p.addOneListed(key)
 		}
 	}
 	for {
@@ -83,10 +81,12 @@ func (p *Pool[T]) addListed(ctx context.Context, lists <-chan []T) {
 }
 
 // addOneListed adds a key behind the others, by its priority. It should interrupt no handler, and an add with
-// a priority is never quiet, so a key that is being handled here gets none. (It may interrupt a call that has
-// begun since the running calls were looked at.)
-func (p *Pool[T]) addOneListed(key T, isRunning bool) {
+// a priority is never quiet, so a key that is being handled here gets none.
+func (p *Pool[T]) addOneListed(key T) {
 	t := p.tracker
+	t.mu.Lock()
+	isRunning := t.findRunningLocked(key) != nil
+	t.mu.Unlock()
 	if t.priorities != nil && !isRunning {
 		t.priorities.AddWithPriority(key, lowPriority, 0)
 	} else {

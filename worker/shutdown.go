@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // phase is how far the life of a pool has come. It only moves forward. Run takes three steps in it:
@@ -45,16 +47,11 @@ func (p *Pool[T]) Stop(drain Drain) {
 	}
 }
 
-// moveOn moves the pool on to a phase, unless it has come further. It ends startCtx, if that is due, without
-// mu: that may call methods of Run's context.
+// moveOn moves the pool on to a phase, unless it has come further. It ends startCtx once no key is to be
+// started: without mu, because that may call methods of Run's context.
 func (p *Pool[T]) moveOn(to phase) {
-	p.locked(func() { p.moveOnLocked(to) })
-	p.endStartIfDue()
-}
-
-// endStartIfDue ends startCtx once no key is to be started.
-func (p *Pool[T]) endStartIfDue() {
 	p.mu.Lock()
+	p.moveOnLocked(to)
 	reached, cancelStart := p.mu.phase, p.mu.cancelStart
 	p.mu.Unlock()
 	if reached >= phaseFinishing && cancelStart != nil {
@@ -103,7 +100,8 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	for {
 		var reached phase
 		p.locked(func() {
-			if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
+			isEmptying := p.mu.phase == phaseEmptying && p.wantedLocked() > 0 // A hold's Done may start workers.
+			if p.mu.phase > phaseWorking && !isEmptying && len(p.mu.workers) == 0 {
 				p.moveOnLocked(phaseEnding)
 			}
 			reached = p.mu.phase
@@ -149,13 +147,11 @@ func (p *Pool[T]) endHandlers(cause error) {
 	p.waitWhileAny(grace, func(*worker[T]) bool { return true })
 }
 
-// waitWhileAny waits while condition, which runs under both mus, is true of a worker, until ctx ends.
+// waitWhileAny waits while condition, which runs under mu, is true of a worker, until ctx ends.
 func (p *Pool[T]) waitWhileAny(ctx context.Context, condition func(w *worker[T]) bool) {
 	anyWorker := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.tracker.mu.Lock()
-		defer p.tracker.mu.Unlock()
 		return slices.ContainsFunc(p.mu.workers, condition)
 	}
 	for anyWorker() {
@@ -181,7 +177,7 @@ func (p *Pool[T]) endQueue(resyncEnded <-chan struct{}) {
 	waitFor(ctx, p.tracker.EndHolds)
 	var unfinished, queued []T
 	p.locked(func() { unfinished = converted(p.mu.workers, func(w *worker[T]) T { return w.call.result.Key }) })
-	held := p.tracker.keysBeforeDone()
+	held := slices.Collect(keytable.Map(p.tracker.eachHold(), func(h *hold[T]) T { return h.key }))
 	sortByText(held)
 	unfinished = append(unfinished, held...)
 	if !p.options.KeepQueue {

@@ -19,7 +19,7 @@ type RunningKey[T comparable] struct {
 	// has ended its context.
 	Stuck    bool `json:"stuck"`
 	Canceled bool `json:"canceled"`
-	// Stack, at most 8 KiB, is the stack of a stuck call's goroutine. [Pool.Snapshot] leaves it out.
+	// Stack, at most 8 KiB, is the stack of a stuck call's goroutine.
 	Stack string `json:"stack,omitempty"`
 }
 
@@ -33,15 +33,12 @@ type Snapshot[T comparable] struct {
 	// Failing are the failing keys of the queue, also those of other pools and processes: 10,000 at most, with
 	// the most failures first.
 	Failing []FailedKey[T] `json:"failing"`
-	// GivenUp are the last keys that were given up, the last one first. A key leaves the list when this pool
+	// GivenUp are the keys that were given up last, 1,000 at most, the last one first. A key leaves the list when this pool
 	// handles it and does not give it up again, and by Forget.
 	GivenUp []FailedKey[T] `json:"given_up"`
 	// Busiest are the keys with the most calls in the last ten minutes, a hundred at most. Numbers are off by
 	// 1 % of all calls at most, and exact if no minute had more than a hundred keys.
 	Busiest []BusyKey[T] `json:"busiest,omitempty"`
-	// Unanswered is the key of Stats.OldestUnanswered, or nil. It is also nil if a priority has queued that key
-	// behind others.
-	Unanswered *UnansweredKey[T] `json:"unanswered,omitempty"`
 }
 
 // KeySnapshot is what a pool knows of a key.
@@ -66,11 +63,7 @@ const maxFailing = 10_000
 
 // Snapshot returns Stats and up to limit keys of each kind. It asks the queue which keys fail.
 func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
-	s := snapshotOf(t, limit, func(key T) T { return key })
-	for i := range s.Running {
-		s.Running[i].Stack = ""
-	}
-	return s
+	return snapshotOf(t, limit, func(key T) T { return key })
 }
 
 // SnapshotKey returns what is known of one key, after asking the queue.
@@ -79,20 +72,10 @@ func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t,
 // What follows is written once for T and for the keys of an [Inspector], which are of type any: show returns
 // a key as it is to be shown, and shown is such a key.
 
-// snapshotOf is Snapshot with stacks.
 func snapshotOf[T, K comparable](t *Tracker[T], limit int, show func(T) K) Snapshot[K] {
-	s := Snapshot[K]{Running: runningKeys(t, limit, show), OnHold: keysOnHold(t, limit, show),
-		Failing: failingKeys(t, limit, show), GivenUp: lastGivenUp(t, limit, show)}
-	s.Busiest = busiestKeys(t, limit, show)
-	stats, oldest := t.stats()
-	if oldest == nil && stats.OldestUnanswered > 0 {
-		oldest = t.oldestQueued(stats.OldestUnanswered)
-	}
-	s.Stats = stats
-	if oldest != nil {
-		s.Unanswered = &UnansweredKey[K]{show(oldest.Key), oldest.Since}
-	}
-	return s
+	return Snapshot[K]{Running: runningKeys(t, limit, show), OnHold: keysOnHold(t, limit, show),
+		Failing: failingKeys(t, limit, show), GivenUp: lastGivenUp(t, limit, show),
+		Busiest: busiestKeys(t, limit, show), Stats: t.Stats()}
 }
 
 // runningKeys returns up to limit keys that are being handled, the oldest first.
@@ -161,8 +144,8 @@ func addKnownHere[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 		onHold := newOnHoldKey(h, s.Key)
 		s.OnHold = &onHold
 	}
-	if f := t.mu.givenUp.keys[key]; f != nil && s.Failing == nil {
-		givenUp := as(*f, s.Key)
+	if f, isGivenUp := t.mu.givenUp.keys[key]; isGivenUp && s.Failing == nil {
+		givenUp := as(f.FailedKey, s.Key)
 		s.GivenUp = &givenUp
 	}
 }

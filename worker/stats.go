@@ -47,7 +47,8 @@ type Stats struct {
 	Interrupted uint64 `json:"interrupted"`
 	// Looping is the number of keys that are slowed down, see [Call.AtOnce].
 	Looping int `json:"looping"`
-	// OnHold is the number of keys on hold, and HoldsToLimit counts the holds that have come to their limit.
+	// OnHold is the number of keys on hold, also of those that are slowed down after interruptions. HoldsToLimit
+	// counts the holds of [Call.Hold] that have come to their limit.
 	OnHold       int    `json:"on_hold"`
 	HoldsToLimit uint64 `json:"holds_to_limit"`
 
@@ -128,38 +129,33 @@ func (s Stats) Plus(t Stats) Stats {
 // Stats returns the numbers of the calls. A tracker does not know the workers: Wanted and Living are the
 // running calls. Ended reports that the queue is shut down, and no key is left in it or on hold.
 func (t *Tracker[T]) Stats() Stats {
-	s, _ := t.stats()
-	return s
-}
-
-// stats returns Stats and the change of OldestUnanswered, or nil: see oldestUnanswered.
-func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
 	t.dropExpiredRecords()
-	s := t.readStats()
-	s.StartLimited = s.StartLimited && t.queue.Len() > 0
-	s.Failing = t.queue.Stats().Failing
-	oldest, age := t.oldestUnanswered()
-	s.OldestUnanswered = age
-	return s, oldest
-}
-
-// ownStats is the readStats of a tracker without a pool. It asks the queue first: once no key is left there,
-// the tracker's numbers change no more.
-func (t *Tracker[T]) ownStats() Stats {
-	ended := false
-	if t.queue.ShuttingDown() {
-		q := t.queue.Stats()
-		ended = q.Queued+q.Processing == 0
-	}
-	s := t.callStats(t.options.Clock.Now())
-	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, s.Ended && ended
+	// The queue is asked first: once no key is left there, a tracker's numbers change no more.
+	isShutDown := t.queue.ShuttingDown()
+	q := t.queue.Stats()
+	now := t.options.Clock.Now() // Not under mu: foreign code.
+	s := t.statsOfMoment(now, isShutDown && q.Queued+q.Processing == 0)
+	s.StartLimited = s.StartLimited && q.Queued > 0
+	s.Failing = q.Failing
+	s.OldestUnanswered = t.oldestUnanswered(now, q.OldestQueued)
 	return s
 }
 
-// callStats returns what the tracker knows at the time now. Ended reports that no call and no hold is left.
-func (t *Tracker[T]) callStats(now time.Time) Stats {
+// statsOfMoment returns what is guarded by mu, all of one moment: with Ended the numbers are the last ones.
+func (t *Tracker[T]) statsOfMoment(now time.Time, isQueueEnded bool) Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	s := t.callStatsLocked(now)
+	if t.pool != nil {
+		t.pool.addStatsLocked(&s)
+	} else {
+		s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, s.Ended && isQueueEnded
+	}
+	return s
+}
+
+// callStatsLocked returns what a tracker knows. Ended reports that no call and no hold is left.
+func (t *Tracker[T]) callStatsLocked(now time.Time) Stats {
 	s := t.mu.counted
 	s.Durations = (*workqueue.Histogram)(t.mu.durations.Read())
 	if t.knowsAddTimes {
@@ -168,10 +164,10 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s.RetryDelays, s.HoldDurations = nonEmpty(&t.mu.retryDelays), nonEmpty(&t.mu.holdTimes)
 	s.BusiestShare = t.busiestShareLocked(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
-	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.table.Len()-t.mu.holds.slow
+	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.table.Len()
 	s.GivenUpKeys = len(t.mu.givenUp.keys)
 	s.Busy = len(t.mu.running)
-	s.Ended = s.Busy == 0 && !t.mu.holds.any()
+	s.Ended = s.Busy+s.OnHold == 0
 	for _, c := range t.mu.running {
 		running := max(0, now.Sub(c.result.Started))
 		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
@@ -221,12 +217,8 @@ func nonEmpty(h *observe.Histogram) *workqueue.Histogram {
 	return nil
 }
 
-// readStats returns the pool's Stats without OldestUnanswered, all of one moment: with Ended the last ones.
-func (p *Pool[T]) readStats() Stats {
-	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.tracker.callStats(now)
+// addStatsLocked adds to s, which has the calls, what only the pool knows.
+func (p *Pool[T]) addStatsLocked(s *Stats) {
 	s.Living = len(p.mu.workers)
 	s.StartLimited = p.waitsForToken.Load()
 	s.Paused, s.PausedUntil = p.mu.pause.on, p.mu.pause.until
@@ -234,5 +226,4 @@ func (p *Pool[T]) readStats() Stats {
 	if p.mu.phase < phaseReturned {
 		s.Wanted = p.mu.target
 	}
-	return s
 }

@@ -35,7 +35,7 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 			if isClosed(stop) {
 				return
 			}
-			t.reportStuck(c)
+			t.reportStuck(c, loop.Time(now))
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
 	}
@@ -43,14 +43,8 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 
 const maxStack = 8 << 10 // bytes
 
-// stuckCall is a call that is to be reported.
-type stuckCall[T comparable] struct {
-	RunningKey[T]
-	call *Tracked[T]
-}
-
 // findStuck returns the calls that are stuck and were not reported, and after how long the next one may be.
-func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCall[T], next time.Duration) {
+func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []*Tracked[T], next time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	next = limit
@@ -60,8 +54,7 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 		case c.stuck:
 		case running >= limit:
 			c.stuck = true
-			stuck = append(stuck, stuckCall[T]{newRunningKeyLocked(c, c.result.Key), c})
-			stuck[len(stuck)-1].Duration = running
+			stuck = append(stuck, c)
 		default:
 			next = min(next, limit-running)
 		}
@@ -71,17 +64,16 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 
 // readStacks sets the stacks of calls. It stops the whole program, so it does that once for all calls that
 // were found stuck together.
-func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
+func (t *Tracker[T]) readStacks(calls []*Tracked[T]) {
 	if len(calls) == 0 {
 		return
 	}
-	of := stacks.Of(converted(calls, func(c stuckCall[T]) string { return c.call.goroutine }), maxStack)
+	of := stacks.Of(converted(calls, func(c *Tracked[T]) string { return c.goroutine }), maxStack)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i := range calls {
-		if c := calls[i].call; c.running { // Otherwise the stack may be that of the next call.
+	for _, c := range calls {
+		if c.running { // Otherwise the stack may be that of the next call.
 			c.stack = of[c.goroutine]
-			calls[i].Stack = c.stack
 		}
 	}
 }
@@ -94,10 +86,14 @@ func (t *Tracker[T]) currentGoroutine() string {
 	return stacks.Current()
 }
 
-func (t *Tracker[T]) reportStuck(c stuckCall[T]) {
-	args := t.withCauses([]any{"key", c.Key, "running", c.Duration, "stack", c.Stack}, c.Key)
-	t.logger.WarnContext(c.call.base, "A handler is stuck", args...)
+func (t *Tracker[T]) reportStuck(c *Tracked[T], now time.Time) {
+	t.mu.Lock()
+	k := newRunningKeyLocked(c, c.result.Key)
+	t.mu.Unlock()
+	k.Duration = now.Sub(k.Started)
+	args := t.withCauses([]any{"key", k.Key, "running", k.Duration, "stack", k.Stack}, k.Key)
+	t.logger.WarnContext(c.base, "A handler is stuck", args...)
 	if t.options.OnStuck != nil {
-		t.options.OnStuck(c.call.ctx, c.RunningKey)
+		t.options.OnStuck(c.ctx, k)
 	}
 }

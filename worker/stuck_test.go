@@ -271,7 +271,7 @@ func TestStackOfStuckHandlers(t *testing.T) {
 			}
 		}
 		for _, k := range p.Snapshot(10).Running {
-			if k.Stack != "" || !k.Stuck {
+			if k.Stack == "" || !k.Stuck {
 				t.Errorf("in a Snapshot: %+v", k)
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
@@ -55,10 +54,9 @@ type Tracker[T comparable] struct {
 	queueName     string
 	knowsAddTimes bool // the queue has metrics, and says when keys were added
 
-	loop   *dueloop.Loop                        // ends the holds at their limits
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	readStats func() Stats // returns Stats without OldestUnanswered: Pool.readStats or ownStats
+	pool *Pool[T] // nil without a pool
 
 	// mu is locked for moments only, and never while foreign code runs.
 	mu struct {
@@ -69,14 +67,10 @@ type Tracker[T comparable] struct {
 		records     records[T]
 		givenUp     givenUpKeys[T]
 		holds       holds[T]
-		// dones counts the Dones of holds and of a pool's workers that have returned. (Of a call whose key
-		// is put on hold they count once more for each hold.) nextDone is closed when that of a hold does.
-		dones    uint64
-		nextDone chan struct{}
 		// counted has the numbers that only grow, and those of the last list: callStats adds the others.
 		counted     Stats
 		durations   observe.Histogram
-		busiest     sketch.Counts[T, workqueue.Causes]
+		busiest     sketch.Counts[T]
 		retryDelays observe.Histogram // of failures that are retried
 		holdTimes   observe.Histogram // how long keys were on hold
 		changeTimes observe.Histogram // how long answered changes took, see records.go
@@ -85,7 +79,7 @@ type Tracker[T comparable] struct {
 }
 
 // NewTracker returns a tracker for the keys of queue. It uses the options Name, MaxRetries, RetryFor,
-// HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnStuck, Logger, Clock and, for the buckets of its
+// HandlerTimeout, StuckAfter, OnFinish, OnStuck, Logger, Clock and, for the buckets of its
 // histograms, MetricsProvider. It panics if an option makes no sense, or queue is nil or not of this project.
 func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := newTracker(queue, options)
@@ -117,15 +111,12 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	}
 	t := &Tracker[T]{raw: queue, options: options}
 	t.options.setDefaults()
-	t.mu.givenUp = givenUpKeys[T]{max: t.options.KeepGivenUp, keys: make(map[T]*FailedKey[T])}
-	t.mu.holds.ending = make(map[*hold[T]]struct{})
+	t.mu.givenUp.keys = make(map[T]givenUpKey[T])
 	buckets := t.options.buckets()
 	t.argsErr = errors.Join(checkQueue(queue), options.check())
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	t.mu.retryDelays, t.mu.holdTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
-	t.readStats = t.ownStats
 	t.hasher = sync.OnceValues(stablehash.New[T])
-	t.loop = dueloop.New(t.options.Clock, t.endAtLimits)
 	if t.queue, _ = queue.(workqueue.ExtendedRateLimiting[T]); t.queue == nil {
 		noLimiter := workqueue.NewTypedMaxOfRateLimiter[T]()
 		t.queue = workqueue.NewTypedRateLimitingQueue(noLimiter).(workqueue.ExtendedRateLimiting[T])
@@ -152,9 +143,9 @@ func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	if c.lostBefore {
 		return c
 	}
-	t.start(c)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.startLocked(c)
 	if t.mu.endWatch == nil {
 		t.mu.endWatch = t.watchForStuck()
 	}
@@ -199,17 +190,6 @@ func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 		return t.mu.running[i]
 	}
 	return nil
-}
-
-// runningSet returns the keys of all running calls.
-func (t *Tracker[T]) runningSet() map[T]struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	keys := make(map[T]struct{}, len(t.mu.running))
-	for _, c := range t.mu.running {
-		keys[c.result.Key] = struct{}{}
-	}
-	return keys
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether

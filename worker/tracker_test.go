@@ -155,7 +155,6 @@ func TestNextOf(t *testing.T) {
 		{errors.New("no"), worker.NextRetry},
 		{context.Canceled, worker.NextRetry},
 		{fmt.Errorf("wrapped: %w", worker.RequeueAfter(1)), worker.NextRequeue},
-		{&worker.Requeue{}, worker.NextRequeue},
 		{errors.Join(worker.RequeueAfter(1), worker.Terminal(errors.New("no"))), worker.NextGiveUp},
 		{worker.Fatal(errors.New("no")), worker.NextGiveUp},
 		{worker.ErrAdded, worker.NextInterrupted},

@@ -1,7 +1,11 @@
 // Package sketch counts which keys come most often, in bounded memory.
 package sketch
 
-import "time"
+import (
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
 
 const (
 	// Minutes is for how long a key counts.
@@ -10,39 +14,39 @@ const (
 	MaxKeys = 100
 )
 
-// Counts counts keys in the last ten minutes, and keeps a note of some. For each minute it has a space-saving
+// Counts counts keys in the last ten minutes, and has the causes of some. For each minute it has a space-saving
 // sketch: counts of a hundred keys, where a new key takes over the count of the rarest one. So in a minute
 // with n adds no key is counted more than n/100 too high, and a key without a count came at most n/100 times.
 //
 // The zero Counts is ready to use. It is not safe for concurrent use.
-type Counts[K comparable, Note any] struct{ minutes [Minutes]minute[K, Note] }
+type Counts[K comparable] struct{ minutes [Minutes]minute[K] }
 
-type minute[K comparable, Note any] struct {
+type minute[K comparable] struct {
 	number int64 // since 1970
 	total  uint64
-	counts map[K]Count[Note]
+	counts map[K]Count
 }
 
-// Count is how often a key came, and the last note of it, or nil.
-type Count[Note any] struct {
-	N    uint64
-	Note *Note
+// Count is how often a key came, and the last causes that were set for it.
+type Count struct {
+	N      uint64
+	Causes workqueue.Causes
 }
 
 func numberOf(t time.Time) int64 { return t.Unix() / 60 }
 
 // minute returns the place of that minute, which may still have an earlier one. A fake clock may show a time
 // before 1970.
-func (c *Counts[K, Note]) minute(number int64) *minute[K, Note] {
+func (c *Counts[K]) minute(number int64) *minute[K] {
 	return &c.minutes[uint64(number)%Minutes]
 }
 
 // Add counts key, and returns its count in that minute.
-func (c *Counts[K, Note]) Add(key K, at time.Time) uint64 {
+func (c *Counts[K]) Add(key K, at time.Time) uint64 {
 	n := numberOf(at)
 	m := c.minute(n)
 	if m.number != n || m.counts == nil {
-		*m = minute[K, Note]{number: n, counts: make(map[K]Count[Note])}
+		*m = minute[K]{number: n, counts: make(map[K]Count)}
 	}
 	m.total++
 	count, found := m.counts[key]
@@ -55,7 +59,7 @@ func (c *Counts[K, Note]) Add(key K, at time.Time) uint64 {
 }
 
 // dropRarest deletes the key with the smallest count, and returns the count.
-func (m *minute[K, Note]) dropRarest() (least uint64) {
+func (m *minute[K]) dropRarest() (least uint64) {
 	var rarest K
 	for key, c := range m.counts {
 		if least == 0 || c.N < least {
@@ -66,17 +70,17 @@ func (m *minute[K, Note]) dropRarest() (least uint64) {
 	return least
 }
 
-// SetNote sets the note of a key that was added at that time.
-func (c *Counts[K, Note]) SetNote(key K, at time.Time, note Note) {
+// SetCauses says why a key came that was added at that time.
+func (c *Counts[K]) SetCauses(key K, at time.Time, causes workqueue.Causes) {
 	m := c.minute(numberOf(at))
 	if count, found := m.counts[key]; found {
-		count.Note = &note
+		count.Causes = causes
 		m.counts[key] = count
 	}
 }
 
 // Total returns how often keys came in the last minutes. It is exact.
-func (c *Counts[K, Note]) Total(now time.Time) (total uint64) {
+func (c *Counts[K]) Total(now time.Time) (total uint64) {
 	for m := range c.last(now) {
 		total += m.total
 	}
@@ -84,13 +88,13 @@ func (c *Counts[K, Note]) Total(now time.Time) (total uint64) {
 }
 
 // Sum adds up the last minutes. It goes over a thousand counts at most.
-func (c *Counts[K, Note]) Sum(now time.Time) map[K]Count[Note] {
-	sum := make(map[K]Count[Note])
+func (c *Counts[K]) Sum(now time.Time) map[K]Count {
+	sum := make(map[K]Count)
 	for m := range c.last(now) {
 		for key, count := range m.counts {
 			before := sum[key]
-			if count.N += before.N; count.Note == nil {
-				count.Note = before.Note
+			if count.N += before.N; count.Causes.IsZero() {
+				count.Causes = before.Causes
 			}
 			sum[key] = count
 		}
@@ -99,8 +103,8 @@ func (c *Counts[K, Note]) Sum(now time.Time) map[K]Count[Note] {
 }
 
 // last yields the minutes until now that have counts.
-func (c *Counts[K, Note]) last(now time.Time) func(yield func(*minute[K, Note]) bool) {
-	return func(yield func(*minute[K, Note]) bool) {
+func (c *Counts[K]) last(now time.Time) func(yield func(*minute[K]) bool) {
+	return func(yield func(*minute[K]) bool) {
 		newest := numberOf(now)
 		for n := newest - Minutes + 1; n <= newest; n++ {
 			if m := c.minute(n); m.number == n && !yield(m) {

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // A sketch of a hundred keys a minute is off by 1 % of all at most, and forgets what is ten minutes old.
@@ -11,7 +13,7 @@ func TestAgainstExactCounts(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		zipf := rand.NewZipf(rng, 1.1, 1, 5000)
-		var c Counts[uint64, string]
+		var c Counts[uint64]
 		at := time.Unix(1e9, 0)
 		var minutes []map[uint64]uint64
 		for range 25 {
@@ -46,19 +48,22 @@ func TestAgainstExactCounts(t *testing.T) {
 	}
 }
 
-// The last note of a key counts. One of a key that has left the sketch changes nothing.
-func TestNotes(t *testing.T) {
-	var c Counts[int, string]
+// The last causes of a key count. Those of a key that has left the sketch change nothing.
+func TestCauses(t *testing.T) {
+	var c Counts[int]
 	var at time.Time // before 1970, as of a fake clock
+	because := func(reason string) workqueue.Causes {
+		return workqueue.Causes{Last: []workqueue.Cause{{Reason: reason}}}
+	}
 	c.Add(1, at)
-	c.SetNote(1, at, "first")
-	c.SetNote(2, at, "of no key")
+	c.SetCauses(1, at, because("first"))
+	c.SetCauses(2, at, because("of no key"))
 	c.Add(1, at.Add(time.Minute))
-	if n := c.Sum(at.Add(time.Minute))[1]; n.N != 2 || *n.Note != "first" {
+	if n := c.Sum(at.Add(time.Minute))[1]; n.N != 2 || n.Causes.Last[0].Reason != "first" {
 		t.Errorf("%+v", n)
 	}
-	c.SetNote(1, at.Add(time.Minute), "second")
-	if n := c.Sum(at.Add(time.Minute)); *n[1].Note != "second" || len(n) != 1 {
+	c.SetCauses(1, at.Add(time.Minute), because("second"))
+	if n := c.Sum(at.Add(time.Minute)); n[1].Causes.Last[0].Reason != "second" || len(n) != 1 {
 		t.Errorf("%+v", n)
 	}
 }
