@@ -34,7 +34,7 @@ func TestWhatPoolsKnow(t *testing.T) {
 				return nil
 			}
 			return worker.Terminal(errors.New("never"))
-		}, worker.Options[string]{Name: "q", Workers: 3, KeepGivenUp: 2, MetricsProvider: h}))
+		}, worker.Options[string]{Name: "q", Workers: 3, MetricsProvider: h}))
 		q.Add("fails")
 		synctest.Wait()
 		time.Sleep(90 * time.Minute) // It has failed again after an hour.
@@ -59,7 +59,7 @@ func TestWhatPoolsKnow(t *testing.T) {
 			d.Running[1].Canceled {
 			t.Errorf("%+v, want a canceled call", d.Running)
 		}
-		if p := d.Queue.Pools[0]; p.Interrupted != 1 || p.GivenUp != 5 || p.GivenUpKeys != 2 {
+		if p := d.Queue.Pools[0]; p.Interrupted != 1 || p.GivenUp != 5 || p.GivenUpKeys != 5 {
 			t.Errorf("%+v", p)
 		}
 		wantBody(t, get(h, "?queue=q"), "1h 30m</time>", "2 of 2",
