@@ -25,16 +25,16 @@ var (
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
-// Call is a running call of a handler, as the handler sees it: see [CallOf]. After the call its methods return
-// zero values. They may be called from any goroutine. Over a queue on a server UntilAdded and LastAttempt may
-// wait up to a second for that.
+// Call is a running call of a handler, as the handler sees it: see [CallOf]. After the call its methods
+// return zero values. They may be called from any goroutine. Over a queue on a server UntilAdded and
+// LastAttempt may wait up to a second for that.
 type Call struct {
 	ctx context.Context
 	anyCall
 }
 
-// CallOf returns the call whose context ctx is, or is made from. Of another context it returns a call that has
-// ended.
+// CallOf returns the call whose context ctx is, or is made from. Of another context it returns a call that
+// has ended.
 func CallOf(ctx context.Context) Call {
 	if c, ok := ctx.Value(callKey{}).(anyCall); ok {
 		return Call{ctx, c}

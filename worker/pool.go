@@ -43,7 +43,7 @@ type Pool[T comparable] struct {
 		*sync.Mutex
 		phase phase
 		// target is how many workers are wanted. From the first growLocked until the pool is to end, there are as
-		// many, but for those that have found the queue shut down and empty, and surplus ones that still have a key.
+		// many: fewer once some have found the queue shut down and empty, more while surplus ones have a key.
 		target     int
 		pause      poolPause
 		readySince time.Time // when Options.Ready was called that has not returned, or zero

@@ -33,8 +33,8 @@ type Snapshot[T comparable] struct {
 	// Failing are the failing keys of the queue, also those of other pools and processes: 10,000 at most, with
 	// the most failures first.
 	Failing []FailedKey[T] `json:"failing"`
-	// GivenUp are the keys that were given up last, 1,000 at most, the last one first. A key leaves the list when this pool
-	// handles it and does not give it up again, and by Forget.
+	// GivenUp are the keys that were given up last, 1,000 at most, the last one first. A key leaves the list
+	// when this pool handles it and does not give it up again, and by Forget.
 	GivenUp []FailedKey[T] `json:"given_up"`
 	// Busiest are the keys with the most calls in the last ten minutes, a hundred at most. Numbers are off by
 	// 1 % of all calls at most, and exact if no minute had more than a hundred keys.
