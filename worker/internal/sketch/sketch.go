@@ -15,8 +15,8 @@ const (
 )
 
 // Counts counts keys in the last ten minutes, and has the causes of some. For each minute it has a
-// space-saving sketch: counts of a hundred keys, where a new key takes over the count of the rarest one. So in
-// a minute with n adds no key is counted more than n/100 too high, and a key without a count came at most
+// space-saving sketch: counts of a hundred keys, where a new key takes over the count of the rarest one. So
+// in a minute with n adds no key is counted more than n/100 too high, and a key without a count came at most
 // n/100 times.
 //
 // The zero Counts is ready to use. It is not safe for concurrent use.
