@@ -56,9 +56,9 @@ type QueueConfig[T comparable] struct {
 	// to the next.
 	Name string
 	// Keys lists all keys of the source, for example of an informer's cache, also those of other replicas.
-	// worker.Options.List can be the same function. It is called when the member has got slots, or
-	// keeps one after HandoverTimeout, and again and again until it returns no error; keys that it returns
-	// beside an error are used. The source must show a change before the change is added to the queue, as an
+	// worker.Options.List can be the same function. It is called when the member has got slots, or keeps
+	// some that were to move, and again and again until it returns no error; keys that it returns beside an
+	// error are used. The source must show a change before the change is added to the queue, as an
 	// informer's cache does. It is required.
 	Keys func(ctx context.Context) (iter.Seq[T], error)
 	// Hash replaces the hash of keys, for example to keep all keys of a namespace with one replica; see

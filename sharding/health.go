@@ -80,25 +80,3 @@ func (m *Member) markErrLocked() error {
 	}
 	return nil
 }
-
-// failureCount counts how often something has failed, as long as no two leases pass without a failure.
-type failureCount struct {
-	failures int
-	last     time.Duration
-}
-
-// logFailure logs the first failure of something, and each doubling of their number, unless the member has
-// ended. A success does not reset the count: what fails is often tried only now and then.
-func (m *Member) logFailure(c *failureCount, message string, err error) {
-	if err == nil || m.ctx.Err() != nil {
-		return
-	}
-	now := m.now()
-	if now-c.last >= 2*m.config.Lease {
-		c.failures = 0
-	}
-	c.failures, c.last = c.failures+1, now
-	if c.failures&(c.failures-1) == 0 {
-		m.logger.Warn(message, "member", m.ID(), "failures", c.failures, "err", err)
-	}
-}

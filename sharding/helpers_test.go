@@ -138,10 +138,9 @@ func addIdleQueue(m *Member) {
 
 type idleQueue struct{ memberQueue }
 
-func (idleQueue) handlers(int) int       { return 0 }
-func (idleQueue) list([]int)             {}
-func (idleQueue) noLongerStopping([]int) {}
-func (idleQueue) ShutDown()              {}
+func (idleQueue) handlers(int) int { return 0 }
+func (idleQueue) list([]int)       {}
+func (idleQueue) ShutDown()        {}
 
 // namespacedName is a key as types.NamespacedName.
 type namespacedName struct{ Namespace, Name string }

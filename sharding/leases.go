@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -88,11 +90,32 @@ func (s *leases) Watch(ctx context.Context, group, version string, changed func(
 }
 
 func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
-	return recordOf(s.client.Create(ctx, toLease(r), metav1.CreateOptions{}))
+	ctx, requests := countRequests(ctx)
+	lease, err := s.client.Create(ctx, toLease(r), metav1.CreateOptions{})
+	return written(lease, err, requests)
 }
 
 func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
-	return recordOf(s.client.Update(ctx, toLease(r), metav1.UpdateOptions{}))
+	ctx, requests := countRequests(ctx)
+	lease, err := s.client.Update(ctx, toLease(r), metav1.UpdateOptions{})
+	return written(lease, err, requests)
+}
+
+// countRequests returns a context that counts the requests of a call. client-go repeats a request if the
+// answer says when, for example because etcd did not answer the API server in time.
+func countRequests(ctx context.Context) (context.Context, *atomic.Int32) {
+	requests := new(atomic.Int32)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { requests.Add(1) }}), requests
+}
+
+// written is recordOf for a write. A refusal of a repeated request says nothing of the first one, which may
+// have taken effect. So it is no ErrRefused.
+func written(lease *coordinationv1.Lease, err error, requests *atomic.Int32) (Record, error) {
+	r, stored := recordOf(lease, err)
+	if errors.Is(stored, ErrRefused) && requests.Load() > 1 {
+		return r, fmt.Errorf("repeated, and then refused: %w", err)
+	}
+	return r, stored
 }
 
 func (s *leases) Delete(ctx context.Context, name, version string) error {
@@ -120,10 +143,7 @@ func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
 	return toRecord(lease), nil
 }
 
-// isDenied reports whether the server does not let this client do that, or does not know who it is.
-func isDenied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
-
-// storeError adds a Store's error to the server's. After those the request has had no effect.
+// storeError adds a Store's error to the server's.
 func storeError(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -132,8 +152,8 @@ func storeError(err error) error {
 		return fmt.Errorf("%w: %w", ErrExists, err)
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("%w: %w", ErrConflict, err)
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
-		apierrors.IsRequestEntityTooLargeError(err):
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsInvalid(err),
+		apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return err
@@ -141,7 +161,7 @@ func storeError(err error) error {
 
 func toRecord(lease *coordinationv1.Lease) Record {
 	return Record{
-		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease),
+		Name: lease.Name, Group: lease.Labels[groupLabel], UID: string(lease.UID), Version: versionOf(lease),
 		Data: lease.Annotations[dataAnnotation], Holder: ptr.Deref(lease.Spec.HolderIdentity, ""),
 		Lease:   time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
 		Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}

@@ -26,12 +26,12 @@ const (
 // others can take at once what it held. (Without slots it returns nil even if the record stays.) If ctx
 // is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and
 // the others take over what is left after a lease. Leave gives up in the same way a lease after the last
-// handler has returned, if the server refuses what the member has to write. The queues keep their keys,
-// except those kept aside, which are dropped. Further calls wait with the first and return the same: the
+// handler has returned, if the server refuses what the member has to write. The queues keep their keys.
+// Further calls wait with the first and return the same: the
 // first context that is done ends all of them. After [ErrRestored], Leave returns that.
 //
-// Leave returns after the calls of the store that are under way, even if ctx is done. What handlers still do
-// may be logged later.
+// Leave returns after the calls of the store and the logger that are under way, even if ctx is done. Nothing
+// is logged after that.
 //
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {
@@ -56,6 +56,7 @@ func (m *Member) Leave(ctx context.Context) error {
 	m.end()
 	n := m.abandon() // before the wait: nothing but this ends holdings now, and a loop may hang in a logger
 	m.loops.Wait()
+	m.logger.end()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.restored {
@@ -84,7 +85,7 @@ func (m *Member) tryLeave() bool {
 	if m.ctx.Err() != nil {
 		return true
 	}
-	m.logger.Info("Left", "member", r.Holder)
+	m.logger.log(slog.LevelInfo, "Left", "member", r.Holder)
 	close(m.left)
 	return true
 }
@@ -117,7 +118,7 @@ func (m *Member) retire(r Record) error {
 		if m.ctx.Err() != nil {
 			return err
 		}
-		m.logger.Warn("Cannot delete the member's record", "member", m.ID(), "err", notDeleted)
+		m.logger.log(slog.LevelWarn, "Cannot delete the member's record", "member", m.ID(), "err", notDeleted)
 		return err
 	}
 	return nil

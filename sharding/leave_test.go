@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,8 +208,13 @@ func TestLeaveThatAlwaysConflicts(t *testing.T) {
 // others take over when the record has expired.
 func TestMemberLeavesWhileItsLoggerHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ofA, logger := &faulty{Store: Memory()}, hangingLogger{slog.DiscardHandler, make(chan struct{})}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Logger: slog.New(logger)})
+		ofA, goOn := &faulty{Store: Memory()}, make(chan struct{})
+		logger := slog.New(logFunc(func(r slog.Record) {
+			if r.Level >= slog.LevelWarn {
+				<-goOn
+			}
+		}))
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Logger: logger})
 		time.Sleep(time.Second)
 		q := newQueueOf(a, QueueConfig[string]{})
 		q.Add("key")
@@ -228,7 +234,7 @@ func TestMemberLeavesWhileItsLoggerHangs(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		wantHeld(t, 0, 2)(a, b)
-		close(logger.goOn)
+		close(goOn)
 		if err := <-left; !errors.Is(err, context.DeadlineExceeded) {
 			t.Error("FAILURE:", err)
 		}
@@ -236,19 +242,15 @@ func TestMemberLeavesWhileItsLoggerHangs(t *testing.T) {
 	})
 }
 
-// hangingLogger hangs at the first warning until goOn is closed.
-type hangingLogger struct {
-	slog.Handler
-	goOn chan struct{}
-}
+// logFunc is a slog.Handler.
+type logFunc func(slog.Record)
 
-func (h hangingLogger) Enabled(context.Context, slog.Level) bool { return true }
-func (h hangingLogger) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (logFunc) Enabled(context.Context, slog.Level) bool { return true }
+func (f logFunc) WithAttrs([]slog.Attr) slog.Handler     { return f }
+func (f logFunc) WithGroup(string) slog.Handler          { return f }
 
-func (h hangingLogger) Handle(_ context.Context, r slog.Record) error {
-	if r.Level >= slog.LevelWarn {
-		<-h.goOn
-	}
+func (f logFunc) Handle(_ context.Context, r slog.Record) error {
+	f(r)
 	return nil
 }
 
@@ -268,6 +270,42 @@ func TestLeaveThatIsCutShortLogsNothing(t *testing.T) {
 		}
 		if strings.Contains(log.String(), "Cannot delete") {
 			t.Errorf("FAILURE: the log has\n%s", &log)
+		}
+	})
+}
+
+// Leave waits for a call of the logger, and nothing is logged after it, such as what handlers still do.
+func TestNothingIsLoggedAfterLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines atomic.Int32
+		goOn := make(chan struct{})
+		logger := slog.New(logFunc(func(r slog.Record) {
+			if lines.Add(1); strings.Contains(r.Message, "without Queue.Lease") {
+				<-goOn
+			}
+		}))
+		a := mustJoin(t, Memory(), Config{Name: "a", Slots: 2, Queues: []string{"1", "2"}, Logger: logger})
+		first, second := newQueueOf(a, QueueConfig[string]{Name: "1"}), newQueueOf(a, QueueConfig[string]{Name: "2"})
+		time.Sleep(10 * time.Second)
+		for _, q := range []Queue[string]{first, second} {
+			q.Add("key")
+			_, _ = q.Get()
+		}
+		go first.Done("key") // It was handled without a Lease, which is logged.
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		left := make(chan error, 1)
+		go func() { left <- a.Leave(ctx) }()
+		time.Sleep(time.Minute)
+		if len(left) > 0 {
+			t.Error("FAILURE: Leave has returned while the logger runs")
+		}
+		close(goOn)
+		<-left
+		before := lines.Load()
+		if second.Done("key"); lines.Load() != before {
+			t.Error("FAILURE: something was logged after Leave")
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"log/slog"
 	"maps"
 	"time"
 )
@@ -39,7 +40,7 @@ func (q *queue[T]) listLoop() {
 		}
 		for key := range keys {
 			slot := q.slotOf(key)
-			if _, ok := slots[slot]; ok && q.member.state(slot) != absent {
+			if _, ok := slots[slot]; ok && q.member.state(slot) == held {
 				q.add(key, q.listPriority)
 			}
 		}
@@ -49,7 +50,7 @@ func (q *queue[T]) listLoop() {
 			continue
 		}
 		if q.member.ctx.Err() == nil {
-			q.member.logger.Warn("Cannot list the keys of new slots yet",
+			q.member.logger.log(slog.LevelWarn, "Cannot list the keys of new slots yet",
 				"slots", len(slots), "retry_in", delay, "err", err)
 		}
 		_ = q.member.sleep(q.member.ctx, delay, nil)
@@ -75,7 +76,7 @@ func (q *queue[T]) noteListed(slots map[int]*unlistedSlot, err error) {
 	defer q.mu.Unlock()
 	q.mu.listError = err
 	for slot, listed := range slots {
-		if q.mu.unlisted[slot] == listed && (err == nil || q.member.state(slot) == absent) {
+		if q.mu.unlisted[slot] == listed && (err == nil || q.member.state(slot) != held) {
 			delete(q.mu.unlisted, slot)
 		}
 	}
@@ -85,7 +86,7 @@ func (q *queue[T]) Unlisted() (slots int, age time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for slot, u := range q.mu.unlisted {
-		if q.member.state(slot) != absent {
+		if q.member.state(slot) == held {
 			slots, age = slots+1, max(age, q.member.now()-u.since)
 		}
 	}

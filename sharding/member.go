@@ -48,7 +48,7 @@ type Member struct {
 
 	config Config
 	store  Store
-	logger *slog.Logger
+	logger memberLog
 	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
 	start   time.Time
 	noQueue failureCount // of workLoop
@@ -115,7 +115,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		left: make(chan struct{})}
 	m.queues.Store(&[]memberQueue{})
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
-	m.logger = config.Logger.With("group", config.Group)
+	m.logger.to = config.Logger.With("group", config.Group)
 	m.mu.self = m.newSelf()
 	m.mu.view = view{confirmed: neverMoment, longestLease: config.Lease}
 	m.mu.members, m.mu.health.failedAt = make(map[string]*knownMember), never
@@ -132,7 +132,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		}
 		return nil, err
 	}
-	m.logger.Info("Joined", "member", m.ID(), "slots", config.Slots, "lease", config.Lease)
+	m.logger.log(slog.LevelInfo, "Joined", "member", m.ID(), "slots", config.Slots, "lease", config.Lease)
 	m.loops.Go(m.refreshLoop)
 	m.loops.Go(m.expireLoop)
 	m.loops.Go(m.watchLoop)
@@ -151,7 +151,7 @@ func (m *Member) begin(ctx context.Context) error {
 			}
 			m.logFailure(&failures, "Cannot join yet", err)
 			isFinal := errors.Is(err, ErrIncompatible) || errors.Is(err, ErrRestored) ||
-				isDenied(err) && m.now() >= m.config.Lease // A server that has just started may forbid anything.
+				errors.Is(err, ErrRefused) && m.now() >= m.config.Lease // A server that has just started may refuse.
 			if isFinal || m.sleep(ctx, m.retryDelay(), nil) != nil {
 				return fmt.Errorf("sharding: cannot join: %w", last)
 			}

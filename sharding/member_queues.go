@@ -12,8 +12,6 @@ type memberQueue interface {
 	handlers(slot int) int
 	// list makes the queue list the keys of these slots, and does not block.
 	list(slots []int)
-	// noLongerStopping is called when slots are held or absent, most of them after they were stopping.
-	noLongerStopping(slots []int)
 	// nameAndHash returns the queue's name, and that of its hash.
 	nameAndHash() (name, hash string)
 	ShutDown()
@@ -27,7 +25,7 @@ func (m *Member) register(q memberQueue) (err error) {
 	}
 	var slots []int
 	for i := range m.slots {
-		if m.state(i) != absent {
+		if m.state(i) == held {
 			slots = append(slots, i)
 		}
 	}

@@ -192,21 +192,20 @@ func TestHundredMembers(t *testing.T) {
 	})
 }
 
-// A member that stays keeps a slot whose handler does not return, with the keys that came up meanwhile.
+// A member that stays keeps a slot whose handler does not return, and lists the keys that it has dropped.
 func TestSlotStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
+		store, keys := Memory(), []string{"stuck"}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
 		time.Sleep(time.Second)
-		// All keys are in the slot that is to move.
-		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
-			Hash: func(string) uint64 { return 1 << 63 }})
-		q.Add("stuck")
+		q := mustQueue(newRoot(), a, QueueConfig[string]{Hash: inLastSlot,
+			Keys: func(context.Context) (iter.Seq[string], error) { return slices.Values(keys), nil }})
 		if key, _ := q.Get(); key != "stuck" {
 			t.Fatal(key)
 		}
 		ctx, release := q.Lease(t.Context(), "stuck")
 		defer release()
+		keys = []string{"other"}
 		q.Add("other")
 		mustJoin(t, store, Config{Name: "b", Slots: 2})
 		time.Sleep(2 * time.Second)

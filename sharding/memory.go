@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -119,6 +120,7 @@ func (m *memory) change(ctx context.Context, e Event, create bool) (Record, erro
 		delete(m.records, r.Name)
 	} else {
 		e.Record.Version = strconv.Itoa(m.version)
+		e.Record.UID = cmp.Or(r.UID, e.Record.Version)
 		m.records[e.Record.Name] = e.Record
 	}
 	m.history = append(m.history[max(0, len(m.history)-maxHistory):], e)

@@ -3,6 +3,7 @@ package sharding
 import (
 	"cmp"
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -17,7 +18,7 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	m.noteWrite(t, err)
 	switch {
 	case err == nil:
-		m.logger.Info("Made a new table", "table", t.id)
+		m.logger.log(slog.LevelInfo, "Made a new table", "table", t.id)
 		return now, m.sawTable(r, began, known)
 	case errors.Is(err, ErrExists):
 		return m.now() + soon, m.confirm()

@@ -10,8 +10,8 @@ import (
 
 // ownRecord is the member's record. docs/project/sharding.md says why client-go cannot keep it.
 type ownRecord struct {
-	id      string
-	version string // empty until the record is stored
+	id           string
+	version, uid string // empty until the record is stored
 	// sequence counts attempts to write the record, and the last one began at attempted. storedSequence is
 	// the attempt that was in the record when it was seen last.
 	sequence, storedSequence int64
@@ -176,7 +176,7 @@ func (m *Member) noteStoredLocked(d memberData, r Record) (upToDate bool, err er
 	if d.Sequence < self.storedSequence {
 		return false, m.endRestoredLocked("the member's record is older than what it has written")
 	}
-	self.version, self.storedSequence = r.Version, d.Sequence
+	self.version, self.uid, self.storedSequence = r.Version, r.UID, d.Sequence
 	m.sawMemberLocked(self.id, r)
 	if self.follows != d.Table || self.followsSince == never {
 		self.follows, self.followsSince = d.Table, m.now()
@@ -200,12 +200,20 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 		return false, err
 	}
 	if err == nil {
-		if d, err := decodeMember(r); err == nil && d.ID == id && !d.Dead {
+		if d, err := decodeMember(r); err == nil && d.ID == id && !d.Dead && !m.isRemade(r) {
 			return m.noteStored(d, r)
 		}
 	}
 	m.died()
 	return false, nil
+}
+
+// isRemade reports whether the member's record was deleted, and somebody has made it again. Others may have
+// found it gone meanwhile, and then believe nothing that it says.
+func (m *Member) isRemade(r Record) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.self.uid != "" && m.mu.self.uid != r.UID
 }
 
 // died ends the life of a member whose record is gone, or marked: others may give its slots away at any time.

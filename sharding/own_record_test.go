@@ -227,6 +227,29 @@ func TestMemberThatCannotWriteTheTable(t *testing.T) {
 	})
 }
 
+// Somebody deletes a's record and makes it again, as kubectl replace --force does. b has found it gone, so it
+// gives a's slots away after a lease, no matter what the new record says. a must have noticed by then.
+func TestRecordThatIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Leases(newSimServer(), "ns")
+		a, b, ofA, _ := two(t, store, 2)
+		before := a.ID()
+		r := mustGet(t, store, "g-member-"+before)
+		ofA.cutOff(true)
+		mustDelete(t, store, r.Name)
+		time.Sleep(100 * time.Millisecond)
+		r.Version = ""
+		if _, err := store.Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		ofA.away.Store(false) // Its watch stays dead.
+		wantNoSlotTwiceFor(t, 40*time.Second, a, b)
+		if st := a.Stats(); a.ID() == before || st.LostLeases != 1 || st.Err != nil {
+			t.Errorf("FAILURE: %s continues as %s: %+v", before, a.ID(), st)
+		}
+	})
+}
+
 // Validity counts from the beginning of a renewal, although the answer came later.
 func TestValidityCountsFromBeginningOfRenewal(t *testing.T) {
 	m := holdingAll(1)

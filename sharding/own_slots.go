@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -45,7 +44,6 @@ type ownSlot struct {
 type stopInfo struct {
 	// since is when the slot began to stop, and timedOutAt when its handlers' contexts were ended, or zero.
 	since, timedOutAt time.Duration
-	keysNotListed     bool // The slot came from absent: if it stays, its keys must be listed.
 }
 
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
@@ -57,21 +55,14 @@ type changes struct {
 	// toEnd are holdings that must end. Those of endOnHold end for keys on hold alone.
 	toEnd     []ending
 	endOnHold []*holding
-	// Slots that the queues must hear of; see memberQueue.
-	toList, noLongerStopping []int
-	shutDown                 bool // The queues must end.
-	log                      []logLine
+	toList    []int // slots whose keys the queues must list
+	shutDown  bool  // The queues must end.
+	log       []logLine
 }
 
 type ending struct {
 	holding *holding
 	cause   error
-}
-
-type logLine struct {
-	level   slog.Level
-	message string
-	args    []any
 }
 
 // update runs f under mu, makes the slots what the table and the member's validity demand, and carries out
@@ -109,21 +100,13 @@ func (m *Member) carryOut(c changes) {
 		if len(c.toList) > 0 {
 			q.list(c.toList)
 		}
-		if len(c.noLongerStopping) > 0 {
-			go q.noLongerStopping(c.noLongerStopping)
-		}
 		if c.shutDown {
 			go q.ShutDown()
 		}
 	}
 	for _, l := range c.log {
-		m.logger.Log(context.Background(), l.level, l.message, l.args...)
+		m.logger.log(l.level, l.message, l.args...)
 	}
-}
-
-// logLocked logs when mu is unlocked: a logger may block, for example on a pipe that nobody reads.
-func (m *Member) logLocked(level slog.Level, message string, args ...any) {
-	m.mu.changes.log = append(m.mu.changes.log, logLine{level, message, args})
 }
 
 // updateSlotsLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
@@ -195,20 +178,13 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 	}
 	m.setState(i, to) // before the queues list keys: they drop those of absent slots
 	if to == stopping {
-		s.stop = stopInfo{since: now, keysNotListed: from == absent}
+		s.stop = stopInfo{since: now}
 		c.endOnHold = append(c.endOnHold, s.holding.Load())
 		signal(m.toWork)
-		return false
+	} else {
+		c.toList = append(c.toList, i) // The queues have dropped its keys while it was absent or stopping.
 	}
-	if from == stopping {
-		c.noLongerStopping = append(c.noLongerStopping, i)
-	}
-	gained = from == absent || s.stop.keysNotListed
-	// What a handler answered after its lease had ended was ignored, so its key may be in no queue.
-	if gained || s.stop.timedOutAt > 0 {
-		c.toList = append(c.toList, i)
-	}
-	return gained
+	return from == absent
 }
 
 // dropLocked makes a slot absent.
@@ -216,7 +192,6 @@ func (m *Member) dropLocked(i int, cause error) {
 	m.setState(i, absent)
 	c := &m.mu.changes
 	c.toEnd = append(c.toEnd, ending{m.slots[i].holding.Swap(nil), cause})
-	c.noLongerStopping = append(c.noLongerStopping, i)
 }
 
 // timeHandoversLocked sets when this member may begin to hand over slots: in the order of the members' ids.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,10 +18,10 @@ import (
 
 // Queue is a queue of those keys whose slots a [Member] holds.
 //
-//   - Add and AddAfter do nothing for a key of another replica: that one adds it too.
-//   - Get hands out no key of a slot that the member does not hold, or is about to hand over.
+//   - It takes and hands out keys of the slots that the member holds and is not about to hand over. Other keys
+//     are dropped, when they are added, or when their turn comes. Whoever holds their slot next, on this replica
+//     or another, adds them again from QueueConfig.Keys.
 //   - Done lets a slot move that waits for its last handler.
-//   - Keys that come due, or are retried, after their slot has moved are dropped.
 //
 // All else is as in the queue that it was made of.
 type Queue[T comparable] interface {
@@ -43,9 +44,7 @@ type Queue[T comparable] interface {
 
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner
 // must not be used by itself. The result is a [operate.Operable] if inner is one. Its facts on the debug page
-// are who holds which slots. Keys whose turn comes while their slot is to move stay queued in it, although
-// inner has handed them out: if the slot stays, they are added anew, so AddedAt and the MinInterval of a
-// priorityqueue count from then.
+// are who holds which slots.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue returns an error if member is nil, if config has no Keys, if T needs a
@@ -84,8 +83,7 @@ type queue[T comparable] struct {
 
 	mu struct {
 		sync.Mutex
-		aside    map[int]map[T]asideKey // by their slots
-		unlisted map[int]*unlistedSlot  // until their keys are listed
+		unlisted map[int]*unlistedSlot // until their keys are listed
 		// listing: listLoop runs. listError is why the last listing failed.
 		listing   bool
 		listError error
@@ -117,7 +115,7 @@ func newQueue[T comparable](
 		q.operable = o
 		q.add = func(key T, priority int) { o.AddWithPriority(key, priority, 0) }
 	}
-	q.mu.aside, q.mu.unlisted = make(map[int]map[T]asideKey), make(map[int]*unlistedSlot)
+	q.mu.unlisted = make(map[int]*unlistedSlot)
 	if err := member.register(q); err != nil {
 		return nil, err
 	}
@@ -128,30 +126,26 @@ func (q *queue[T]) nameAndHash() (name, hash string) { return q.name, q.hasher.n
 
 func (q *queue[T]) slotOf(key T) int { return slotOf(q.hasher.hash(key), len(q.running)) }
 
-// mayAdd reports whether the key's slot is here.
-func (q *queue[T]) mayAdd(key T) bool { return q.member.state(q.slotOf(key)) != absent }
+func (q *queue[T]) Holds(key T) bool { return q.member.state(q.slotOf(key)) == held }
 
-func (q *queue[T]) Holds(key T) bool {
-	return q.member.state(q.slotOf(key)) == held
-}
+// An add of a key whose slot is not held does nothing: whoever holds the slot next lists its keys. That may
+// be this member, because the slot comes back, or stays although it was to move.
 
-// Add adds the key if the member holds its slot, even if that is about to move: the key is dropped then when
-// its turn comes, unless the slot has stayed.
 func (q *queue[T]) Add(key T) {
-	if q.mayAdd(key) {
+	if q.Holds(key) {
 		q.ExtendedRateLimiting.Add(key)
 	}
 }
 
 func (q *queue[T]) AddCause(key T, cause workqueue.Cause) {
-	if q.mayAdd(key) {
+	if q.Holds(key) {
 		q.ExtendedRateLimiting.AddCause(key, cause)
 	}
 }
 
 // AddAfter checks the slot now, and again when the key's time has come.
 func (q *queue[T]) AddAfter(key T, after time.Duration) {
-	if q.mayAdd(key) {
+	if q.Holds(key) {
 		q.ExtendedRateLimiting.AddAfter(key, after)
 	}
 }
@@ -189,31 +183,24 @@ func (q *queue[T]) Next(ctx context.Context) (workqueue.HandOut[T], error) {
 // take reports whether a key that came out of the queue below may be handed out. If not, it has called Done.
 func (q *queue[T]) take(key T) bool {
 	slot := q.slotOf(key)
-	for {
-		q.running[slot].put(key)
-		state := q.member.state(slot) // after the put
-		if state == held {
-			return true
-		}
-		q.running[slot].remove(key)
-		signal(q.member.toWork)
-		if state == absent {
-			// If the slot has come back since the state was read, its listing adds the key, and Done queues
-			// it.
-			q.Forget(key)
-		} else if !q.keepAside(slot, key) {
-			continue
-		}
-		q.ExtendedRateLimiting.Done(key)
-		return false
+	q.running[slot].put(key)
+	if q.member.state(slot) == held { // after the put
+		return true
 	}
+	q.running[slot].remove(key)
+	signal(q.member.toWork)
+	// Whoever holds the slot next lists its keys. If that is this member, and the listing has added the key by
+	// now, Done queues it.
+	q.Forget(key)
+	q.ExtendedRateLimiting.Done(key)
+	return false
 }
 
 // Done says that the caller has finished with a key from Get.
 func (q *queue[T]) Done(key T) {
 	q.ExtendedRateLimiting.Done(key)
 	if !q.leased.Load() && q.leased.CompareAndSwap(false, true) {
-		q.member.logger.Error("A key was handled without Queue.Lease: "+
+		q.member.logger.log(slog.LevelError, "A key was handled without Queue.Lease: "+
 			"its handler still runs when the key moves, beside another one", "queue", q.name)
 	}
 	slot := q.slotOf(key)
@@ -237,20 +224,7 @@ type checked[T comparable] struct {
 
 // AddWithPriority checks the slot as AddAfter does.
 func (c checked[T]) AddWithPriority(key T, priority int, after time.Duration) {
-	if c.q.mayAdd(key) {
+	if c.q.Holds(key) {
 		c.Operable.AddWithPriority(key, priority, after)
 	}
-}
-
-// Remove removes also a key that is aside.
-func (c checked[T]) Remove(key T) bool {
-	wasAside := c.q.removeAside(key)
-	return c.Operable.Remove(key) || wasAside
-}
-
-func (c checked[T]) PriorityOf(key T) int {
-	if k, ok := c.q.asideOf(key); ok {
-		return k.priority
-	}
-	return c.Operable.PriorityOf(key)
 }

@@ -26,7 +26,7 @@ func holdingAll(slots int) *Member {
 	if err != nil {
 		panic(err)
 	}
-	m := &Member{config: config, logger: config.Logger, start: time.Now(), slots: make([]ownSlot, slots),
+	m := &Member{config: config, logger: memberLog{to: config.Logger}, start: time.Now(), slots: make([]ownSlot, slots),
 		states: make([]atomic.Uint32, slots), toWork: make(chan struct{}, 1)}
 	m.ctx, m.end = context.WithCancel(context.Background())
 	m.queues.Store(&[]memberQueue{})

@@ -36,20 +36,22 @@ type Store interface {
 	Delete(ctx context.Context, name, version string) error
 }
 
-// The errors of a [Store] that say that a call had, and will have, no effect. They may be wrapped.
+// The errors of a [Store] after which a call has no effect any more. They may be wrapped. A client that
+// repeats a request may get one of the first three because of its own first request.
 var (
 	ErrNotFound = errors.New("sharding: no such record")
 	ErrExists   = errors.New("sharding: the record exists")
 	ErrConflict = errors.New("sharding: the record has another version")
-	// ErrRefused: this client must not write that, or not in this form. A Store need not know it.
+	// ErrRefused: this client must not do that, or not in this form, and the call has had no effect. A Store
+	// need not know it.
 	ErrRefused = errors.New("sharding: the server refuses the request")
 )
 
 // Record is what a [Store] keeps: a member of a group, or the group's table.
 type Record struct {
 	Name, Group string
-	// Version is given by the store.
-	Version string
+	// Version and UID are given by the store. A record that was deleted and created again has another UID.
+	Version, UID string
 	// Of what a member writes, the protocol reads Name and Data.
 	Data string
 

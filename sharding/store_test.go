@@ -12,7 +12,7 @@ import (
 )
 
 func TestLeasesKeepRecords(t *testing.T) {
-	want := Record{Name: "g-member-a", Group: "g", Version: "uid/17", Data: "{}", Holder: "a",
+	want := Record{Name: "g-member-a", Group: "g", Version: "uid/17", UID: "uid", Data: "{}", Holder: "a",
 		Lease: 15 * time.Second, Renewed: time.Unix(1, 0)}
 	if got := toRecord(toLease(want)); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -79,8 +79,9 @@ func TestMemory(t *testing.T) {
 		want(store.Delete(ctx, "a", second.Version), nil)
 		third, err := store.Create(ctx, Record{Name: "a", Group: "g"})
 		want(err, nil)
-		if third.Version == first.Version || third.Version == second.Version {
-			t.Error("a version is used twice")
+		if third.Version == first.Version || third.Version == second.Version || third.UID == first.UID ||
+			first.UID == "" || second.UID != first.UID {
+			t.Error("a version or UID is used twice")
 		}
 		synctest.Wait()
 		if len(events) != 3 || events[0].Record != second || !events[1].Deleted || events[2].Record != third {

@@ -66,7 +66,7 @@ func (m *Member) noteWriteLocked(t *table, err error) {
 	} else if !wasChanged {
 		h.notWritten, h.writeErr = cmp.Or(h.notWritten, m.now()), err
 	}
-	refused := errors.Is(err, ErrRefused) || isDenied(err)
+	refused := errors.Is(err, ErrRefused)
 	given := 0
 	for i := range m.slots {
 		s := &m.slots[i]
