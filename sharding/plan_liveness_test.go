@@ -18,7 +18,7 @@ import (
 // all the time.
 func TestMemberThatMustNotWriteTable(t *testing.T) {
 	for _, refusal := range []error{fmt.Errorf("%w: quota", ErrRefused), errors.New("quota exceeded"),
-		apierrors.NewForbidden(schema.GroupResource{}, "g-table", errors.New("quota"))} {
+		storeError(apierrors.NewForbidden(schema.GroupResource{}, "g-table", errors.New("quota")))} {
 		synctest.Test(t, func(t *testing.T) {
 			ofA := &faulty{Store: Memory()}
 			a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
