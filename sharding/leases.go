@@ -105,7 +105,8 @@ func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
 // answer says when, for example because etcd did not answer the API server in time.
 func countRequests(ctx context.Context) (context.Context, *atomic.Int32) {
 	requests := new(atomic.Int32)
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { requests.Add(1) }}), requests
+	trace := &httptrace.ClientTrace{WroteHeaders: func() { requests.Add(1) }}
+	return httptrace.WithClientTrace(ctx, trace), requests
 }
 
 // written is recordOf for a write. A refusal of a repeated request says nothing of the first one, which may

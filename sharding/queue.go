@@ -18,9 +18,9 @@ import (
 
 // Queue is a queue of those keys whose slots a [Member] holds.
 //
-//   - It takes and hands out keys of the slots that the member holds and is not about to hand over. Other keys
-//     are dropped, when they are added, or when their turn comes. Whoever holds their slot next, on this replica
-//     or another, adds them again from QueueConfig.Keys.
+//   - It takes and hands out keys of the slots that the member holds and is not about to hand over. Other
+//     keys are dropped, when they are added, or when their turn comes. Whoever holds their slot next, on this
+//     replica or another, adds them again from QueueConfig.Keys.
 //   - Done lets a slot move that waits for its last handler.
 //
 // All else is as in the queue that it was made of.
