@@ -18,23 +18,23 @@ type change struct {
 }
 
 // text names the change for the story.
-func (ch change) text(c *Cluster) string {
+func (ch change) text() string {
 	if ch.now == nil {
-		return "the end of " + c.text(ch.kind, ch.old)
+		return "the end of " + textOf(ch.kind, ch.old)
 	}
-	return c.text(ch.kind, ch.now)
+	return textOf(ch.kind, ch.now)
 }
 
 // attach lists the cluster for a process that starts.
 func (c *Cluster) attach(m *Manager) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m.cache = make(map[schema.GroupVersionKind]map[types.NamespacedName]client.Object)
+	m.cache = make(objects)
 	var list []string
 	for _, kind := range c.kinds() {
 		m.cache[kind], m.shown[kind] = maps.Clone(c.truth[kind]), c.version
 		for _, o := range sorted(c.truth[kind]) {
-			list = append(list, c.text(kind, o))
+			list = append(list, textOf(kind, o))
 		}
 	}
 	c.managers = append(c.managers, m)
@@ -51,7 +51,7 @@ func (c *Cluster) show(ch change) {
 	c.managers = slices.DeleteFunc(c.managers, func(m *Manager) bool { return m.Process.Context().Err() != nil })
 	for _, m := range c.managers {
 		show, list := func() { m.set(ch, version) }, func() { m.listAnew(ch.kind) }
-		m.Process.Show(ch.kind.Kind, ch.text(c), show, list)
+		m.Process.Show(ch.kind.Kind, ch.text(), show, list)
 	}
 }
 
@@ -73,7 +73,7 @@ func (m *Manager) set(ch change, version int) {
 		m.cache[ch.kind][client.ObjectKeyFromObject(ch.now)] = ch.now
 	}
 	c.mu.Unlock()
-	m.Process.Tell("its cache shows %s", ch.text(c))
+	m.Process.Tell("its cache shows %s", ch.text())
 	m.changed([]change{ch})
 }
 
@@ -87,7 +87,7 @@ func (m *Manager) listAnew(kind schema.GroupVersionKind) {
 	var changes []change
 	var list []string
 	for _, o := range sorted(now) {
-		list = append(list, c.text(kind, o))
+		list = append(list, textOf(kind, o))
 		old := before[client.ObjectKeyFromObject(o)]
 		if old == nil || old.GetResourceVersion() != o.GetResourceVersion() {
 			changes = append(changes, change{kind, old, o})

@@ -2,6 +2,7 @@ package kubetest
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +29,10 @@ type Cluster struct {
 	// an API server does: without them, a reconciler that compares what it wants with what there is writes only
 	// once.
 	Default func(o client.Object)
+	// Cache is what the program sets as Client.Cache in the options of its manager, if it does: the kinds that
+	// its client does not read from the cache, and whether it reads unstructured objects from there. Its Reader
+	// is ignored.
+	Cache client.CacheOptions
 
 	scheme   *runtime.Scheme
 	scenario *Scenario
@@ -36,7 +40,7 @@ type Cluster struct {
 
 	// guards what follows, and the caches of managers; a change happens at one moment of the run
 	mu         sync.Mutex
-	truth      map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
+	truth      objects
 	version    int
 	uids       map[types.UID]bool               // of what exists
 	global     map[schema.GroupVersionKind]bool // kinds whose objects are in no namespace
@@ -44,10 +48,13 @@ type Cluster struct {
 	collecting map[types.UID]bool               // what the garbage collector has in mind
 }
 
+// objects are objects by their kinds and names.
+type objects map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
+
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
 func NewCluster(s *Scenario, scheme *runtime.Scheme) *Cluster {
 	return &Cluster{scheme: scheme, scenario: s, began: time.Now(), uids: make(map[types.UID]bool),
-		truth:  make(map[schema.GroupVersionKind]map[types.NamespacedName]client.Object),
+		truth:  make(objects),
 		global: make(map[schema.GroupVersionKind]bool), collecting: make(map[types.UID]bool)}
 }
 
@@ -61,7 +68,7 @@ func (c *Cluster) Create(o client.Object) {
 	o = o.DeepCopyObject().(client.Object)
 	whole := o.DeepCopyObject().(client.Object)
 	must(c.Others().Create(background, o))
-	if c.hasStatus(o) {
+	if c.hasStatus(c.kindOf(o)) {
 		whole.SetName(o.GetName())
 		whole.SetResourceVersion(o.GetResourceVersion())
 		must(c.Others().Status().Update(background, whole))
@@ -86,11 +93,13 @@ func Change[T client.Object](c *Cluster, o T, change func(o T)) {
 	change(now)
 	status := now.DeepCopyObject().(T)
 	must(c.Others().Update(background, now))
-	if c.hasStatus(now) {
+	if c.hasStatus(c.kindOf(now)) {
 		status.SetResourceVersion(now.GetResourceVersion())
 		must(client.IgnoreNotFound(c.Others().Status().Update(background, status)))
 	}
 }
+
+var background = context.Background()
 
 func must(err error) {
 	if err != nil {
@@ -106,21 +115,18 @@ func (c *Cluster) kindOf(o runtime.Object) schema.GroupVersionKind {
 	return kind
 }
 
-// hasStatus reports whether objects like o have a status subresource.
-func (c *Cluster) hasStatus(o client.Object) bool {
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		typed, err := c.scheme.New(u.GroupVersionKind())
-		if err != nil {
-			return true
-		}
-		o = typed.(client.Object)
+// hasStatus reports whether the objects of a kind have a status subresource.
+func (c *Cluster) hasStatus(kind schema.GroupVersionKind) bool {
+	typed, err := c.scheme.New(kind)
+	if err != nil {
+		return true
 	}
-	_, ok := reflect.TypeOf(o).Elem().FieldByName("Status")
+	_, ok := reflect.TypeOf(typed).Elem().FieldByName("Status")
 	return ok
 }
 
-// text names an object for the story.
-func (c *Cluster) text(kind schema.GroupVersionKind, o client.Object) string {
+// textOf names an object for the story.
+func textOf(kind schema.GroupVersionKind, o client.Object) string {
 	name := strings.TrimPrefix(o.GetNamespace()+"/", "/") + cmp.Or(o.GetName(), o.GetGenerateName()+"*")
 	if v := o.GetResourceVersion(); v != "" {
 		name += "@" + v

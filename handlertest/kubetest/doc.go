@@ -16,8 +16,8 @@
 // # What the cluster does
 //
 // Reads of the manager's client come from a cache of the process, which shows changes later, in their order
-// for each kind, or loses its watch and lists anew. A list has no order. Reads of unstructured objects and of
-// GetAPIReader, and all writes, take time.
+// for each kind, or loses its watch and lists anew. A list has no order. All writes take time, and so do
+// reads of GetAPIReader, of unstructured objects, and of what [Cluster].Cache says.
 //
 // The cluster has resource versions and conflicts, UIDs, generations, generated names, the checks of
 // metadata, dry runs, pages of lists, preconditions, finalizers and deletions in the background, in the
@@ -35,6 +35,6 @@
 // # What is compared
 //
 // Without Scenario.Measure it is all objects but for what differs from run to run by nature: resource
-// versions, UIDs, generations, managed fields and times. Objects with generated names are compared without
-// their names.
+// versions, UIDs, generations, managed fields, and values that are times. Objects with generated names are
+// compared without their names.
 package kubetest

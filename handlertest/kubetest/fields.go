@@ -1,7 +1,6 @@
 package kubetest
 
 import (
-	"fmt"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,39 +81,32 @@ func (oneVersion) ConvertToVersion(o runtime.Object, _ runtime.GroupVersioner) (
 	return o, nil
 }
 
-func emptyObject(kind schema.GroupVersionKind) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{}}
+// objectOf returns an object with a copy of content, which is nil if the object does not exist.
+func objectOf(kind schema.GroupVersionKind, content map[string]any) *unstructured.Unstructured {
+	if content == nil {
+		content = make(map[string]any)
+	}
+	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
 	u.SetGroupVersionKind(kind)
 	return u
 }
 
 // fieldsOf returns what decides who manages which field of the objects of a kind: the API server's code.
-func (c *Cluster) fieldsOf(kind schema.GroupVersionKind, status bool) *managedfields.FieldManager {
-	types, subresource := managedfields.TypeConverter(customTypes{managedfields.NewDeducedTypeConverter()}), ""
-	if isKubernetes(kind) {
+func fieldsOf(w write) *managedfields.FieldManager {
+	types := managedfields.TypeConverter(customTypes{managedfields.NewDeducedTypeConverter()})
+	if isKubernetes(w.kind) {
 		types = kubernetesTypes
 	}
-	if status {
-		subresource = "status"
-	}
 	fields, err := managedfields.NewDefaultCRDFieldManager(types, oneVersion{},
-		unstructuredscheme.NewUnstructuredDefaulter(), unstructuredscheme.NewUnstructuredCreator(), kind,
-		kind.GroupVersion(), subresource, nil)
-	if err != nil {
-		panic(fmt.Sprintf("kubetest: %v", err))
-	}
+		unstructuredscheme.NewUnstructuredDefaulter(), unstructuredscheme.NewUnstructuredCreator(), w.kind,
+		w.kind.GroupVersion(), w.subresource, nil)
+	must(err)
 	return fields
 }
 
 // applied returns what an owner's Apply makes of an object, whose content is nil if it does not exist yet.
-func (c *Cluster) applied(kind schema.GroupVersionKind, content, wanted map[string]any, status bool, owner string,
-	force bool) (map[string]any, error) {
-	live := emptyObject(kind)
-	if content != nil {
-		live.Object = runtime.DeepCopyJSON(content)
-		live.SetGroupVersionKind(kind)
-	}
-	patch := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(wanted)}
+func applied(w write, content map[string]any, wanted *unstructured.Unstructured, force bool) (map[string]any, error) {
+	live, patch, status := objectOf(w.kind, content), wanted.DeepCopy(), w.subresource == "status"
 	patch.SetResourceVersion("")
 	patch.SetUID("")
 	for key := range patch.Object {
@@ -125,24 +117,18 @@ func (c *Cluster) applied(kind schema.GroupVersionKind, content, wanted map[stri
 	if status {
 		patch.Object["metadata"] = map[string]any{"name": patch.GetName()}
 	}
-	now, err := c.fieldsOf(kind, status).Apply(live, patch, owner, force)
+	now, err := fieldsOf(w).Apply(live, patch, w.owner, force)
 	if err != nil || now == nil {
 		return content, err
 	}
 	return now.(*unstructured.Unstructured).Object, nil
 }
 
-// manage notes in an object's new content which fields an owner has set, where the old one, nil for a new
-// object, has other values.
-func (c *Cluster) manage(kind schema.GroupVersionKind, before, after map[string]any, status bool,
-	owner string) map[string]any {
-	live, now := emptyObject(kind), &unstructured.Unstructured{Object: runtime.DeepCopyJSON(after)}
-	if before != nil {
-		live.Object = runtime.DeepCopyJSON(before)
-		live.SetGroupVersionKind(kind)
-	}
-	now.SetGroupVersionKind(kind)
-	return c.fieldsOf(kind, status).UpdateNoErrors(live, now, owner).(*unstructured.Unstructured).Object
+// managedFields returns who manages the fields of an object after a write that has changed its content.
+// Before is nil for a new object.
+func managedFields(w write, before, after map[string]any) []metav1.ManagedFieldsEntry {
+	now := fieldsOf(w).UpdateNoErrors(objectOf(w.kind, before), objectOf(w.kind, after), w.owner)
+	return now.(*unstructured.Unstructured).GetManagedFields()
 }
 
 // sameFields reports whether two lists of managed fields differ in nothing but times.

@@ -82,9 +82,7 @@ func (c *Cluster) mayGoOn(owner types.UID) bool {
 // collect does the next step with a piece of garbage.
 func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 	if o.GetDeletionTimestamp() == nil {
-		if err := c.remove(kind, o, nil, false); err == nil {
-			c.scenario.Tell("the garbage collector: deletes %s", c.text(kind, o))
-		}
+		c.collectorDeletes(kind, o)
 		return
 	}
 	finalizer := metav1.FinalizerDeleteDependents
@@ -92,15 +90,14 @@ func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 	if slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents) {
 		finalizer = metav1.FinalizerOrphanDependents
 		for _, d := range all {
-			now := d.old.DeepCopyObject().(client.Object)
-			now.SetOwnerReferences(slices.DeleteFunc(now.GetOwnerReferences(),
-				func(r metav1.OwnerReference) bool { return r.UID == o.GetUID() }))
-			_ = c.put(d.kind, d.old, now, false)
+			c.orphan(d, o.GetUID())
 		}
 	} else if living > 0 {
 		for _, d := range all {
-			if err := c.remove(d.kind, d.old, nil, false); err == nil {
-				c.scenario.Tell("the garbage collector: deletes %s", c.text(d.kind, d.old))
+			if c.hasOtherOwner(d.old, o.GetUID()) {
+				c.orphan(d, o.GetUID())
+			} else {
+				c.collectorDeletes(d.kind, d.old)
 			}
 		}
 		c.collectLater()
@@ -111,6 +108,27 @@ func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 	if len(now.GetFinalizers()) == 0 {
 		now = nil
 	}
-	c.scenario.Tell("the garbage collector: is done with what %s owns", c.text(kind, o))
+	c.scenario.Tell("the garbage collector: is done with what %s owns", textOf(kind, o))
 	_ = c.put(kind, o, now, false)
+}
+
+func (c *Cluster) collectorDeletes(kind schema.GroupVersionKind, o client.Object) {
+	if err := c.remove(kind, o, nil, false); err == nil {
+		c.scenario.Tell("the garbage collector: deletes %s", textOf(kind, o))
+	}
+}
+
+// hasOtherOwner reports whether an object has an owner that exists, beside the one with that UID.
+func (c *Cluster) hasOtherOwner(o client.Object, owner types.UID) bool {
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+		return r.UID != owner && c.uids[r.UID]
+	})
+}
+
+// orphan takes the reference to an owner out of a dependent.
+func (c *Cluster) orphan(d change, owner types.UID) {
+	now := d.old.DeepCopyObject().(client.Object)
+	now.SetOwnerReferences(slices.DeleteFunc(now.GetOwnerReferences(),
+		func(r metav1.OwnerReference) bool { return r.UID == owner }))
+	_ = c.put(d.kind, d.old, now, false)
 }

@@ -2,6 +2,7 @@ package kubetest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -73,10 +74,15 @@ func TestChildrenOfADeletedOwner(t *testing.T) {
 	kubetest.Converges(t, scenario)
 }
 
-// Deletions in the foreground wait for the dependents that block them, and orphans lose their owner first.
+// Deletions in the foreground wait for the dependents that block them, and orphans lose their owner first. A
+// dependent that another object also owns stays.
 func TestPropagation(t *testing.T) {
 	yes := true
 	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
+		other := &appsv1.ReplicaSet{ObjectMeta: meta("other")}
+		if err := c.Create(ctx, other); err != nil {
+			t.Fatal(err)
+		}
 		for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground,
 			metav1.DeletePropagationOrphan} {
 			name := map[bool]string{true: "f", false: "o"}[policy == metav1.DeletePropagationForeground]
@@ -87,10 +93,12 @@ func TestPropagation(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: meta("of-" + name)}
 			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name,
 				UID: owner.UID, BlockOwnerDeletion: &yes}}
-			if err := c.Create(ctx, pod); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Delete(ctx, owner, client.PropagationPolicy(policy)); err != nil {
+			both := pod.DeepCopy()
+			both.Name = "of-both-" + name
+			both.OwnerReferences = append(both.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1",
+				Kind: "ReplicaSet", Name: "other", UID: other.UID})
+			if err := errors.Join(c.Create(ctx, pod), c.Create(ctx, both),
+				c.Delete(ctx, owner, client.PropagationPolicy(policy))); err != nil {
 				t.Error(err)
 			}
 			if err := c.Get(ctx, client.ObjectKeyFromObject(owner), owner); err != nil ||
@@ -101,7 +109,7 @@ func TestPropagation(t *testing.T) {
 	}, func(c client.Client) {
 		var pods corev1.PodList
 		var sets appsv1.ReplicaSetList
-		if err := c.List(context.Background(), &sets); err != nil || len(sets.Items) != 0 {
+		if err := c.List(context.Background(), &sets); err != nil || len(sets.Items) != 1 {
 			t.Errorf("%d owners are left, %v", len(sets.Items), err)
 		}
 		err := c.List(context.Background(), &pods)
@@ -109,7 +117,7 @@ func TestPropagation(t *testing.T) {
 		for _, pod := range pods.Items {
 			names = append(names, fmt.Sprint(pod.Name, len(pod.OwnerReferences)))
 		}
-		if err != nil || !slices.Equal(names, []string{"of-o0"}) {
+		if err != nil || !slices.Equal(names, []string{"of-both-f1", "of-both-o1", "of-o0"}) {
 			t.Errorf("%v are left, %v", names, err)
 		}
 	})

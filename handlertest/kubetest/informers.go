@@ -2,20 +2,19 @@ package kubetest
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // processCache is the cache of a process, as the sources of controller-runtime use it.
 type processCache struct {
-	client.Reader
+	cacheReader
 	cache.Informers // nil: other methods panic
-	manager         *Manager
 }
 
 func (p processCache) IndexField(ctx context.Context, o client.Object, field string, values client.IndexerFunc) error {
@@ -24,7 +23,7 @@ func (p processCache) IndexField(ctx context.Context, o client.Object, field str
 
 func (p processCache) GetInformer(_ context.Context, o client.Object, _ ...cache.InformerGetOption) (cache.Informer,
 	error) {
-	kind, err := p.manager.GetClient().GroupVersionKindFor(o)
+	kind, err := apiutil.GVKForObject(o, p.manager.cluster.scheme)
 	return informer{manager: p.manager, kind: kind, like: o}, err
 }
 
@@ -77,9 +76,7 @@ func (i informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler,
 // typed returns a copy of o of the type that the informer has, as an answer of the API server.
 func (i informer) typed(o client.Object) client.Object {
 	into := newLike(i.like)
-	if err := i.manager.cluster.answer(into, o, i.kind, false); err != nil {
-		panic(fmt.Sprintf("kubetest: %v", err))
-	}
+	must(answerWith(into, o, i.kind))
 	return into
 }
 

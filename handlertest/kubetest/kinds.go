@@ -17,7 +17,7 @@ import (
 func isKubernetes(kind schema.GroupVersionKind) bool { return scheme.Scheme.Recognizes(kind) }
 
 // valid returns what an API server says of the metadata of an object. Old is nil for a new one.
-func (c *Cluster) valid(kind schema.GroupVersionKind, old, now client.Object) error {
+func valid(kind schema.GroupVersionKind, old, now client.Object) error {
 	name := validation.NameIsDNSSubdomain
 	if kind.Group == "rbac.authorization.k8s.io" {
 		name = path.ValidatePathSegmentName //lint:ignore SA1019 the lowest version that we require has no other

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -43,7 +42,7 @@ type Manager struct {
 	others      []manager.Runnable
 	requests    *requests
 	// The cluster's mu guards what follows.
-	cache     map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
+	cache     objects
 	indexes   map[index]client.IndexerFunc
 	shown     map[schema.GroupVersionKind]int // the last change of each kind
 	informers []informer                      // with handlers
@@ -128,7 +127,7 @@ func (m *Manager) Add(r manager.Runnable) error {
 
 // GetClient returns a client that reads from the cache of the process and writes to the cluster.
 func (m *Manager) GetClient() client.Client {
-	return &kubeClient{cluster: m.cluster, manager: m, cached: true}
+	return &kubeClient{cluster: m.cluster, manager: m, cache: cacheReader{m}}
 }
 
 // GetAPIReader returns a client that reads from the cluster.
@@ -142,7 +141,7 @@ func (m *Manager) GetRESTMapper() meta.RESTMapper { return m.cluster.mapper() }
 
 // GetCache returns the cache of the process.
 func (m *Manager) GetCache() cache.Cache {
-	return processCache{&kubeClient{cluster: m.cluster, manager: m, cached: true, isCache: true}, nil, m}
+	return processCache{cacheReader{m}, nil}
 }
 
 // GetFieldIndexer returns m, which has IndexField.

@@ -330,31 +330,39 @@ func TestHandlersThatRead(t *testing.T) {
 	})
 }
 
-// The manager's client reads unstructured objects from the cluster, and its cache reads them from the cache.
-func TestUnstructuredReads(t *testing.T) {
+// The manager's client reads unstructured objects from the cluster, and its cache reads them from the cache. The
+// program's options may say otherwise, and that a kind is not cached.
+func TestWhatIsCached(t *testing.T) {
 	t.Setenv("HANDLERTEST", "slow:none#1=3ms")
-	kubetest.Converges(t, func(s *kubetest.Scenario) {
-		cluster := kubetest.NewCluster(s, scheme.Scheme)
-		cluster.Create(replicaSet(1))
-		cluster.Start(func(m *kubetest.Manager) error {
-			r := func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-				err := m.GetClient().Create(ctx, &corev1.Pod{ObjectMeta: meta("new")})
-				if err != nil {
-					return reconcile.Result{}, client.IgnoreAlreadyExists(err)
+	for i, options := range []client.CacheOptions{{}, {Unstructured: true}, {DisableFor: []client.Object{&corev1.Pod{}}}} {
+		var seen []int
+		kubetest.Converges(t, func(s *kubetest.Scenario) {
+			cluster := kubetest.NewCluster(s, scheme.Scheme)
+			cluster.Cache = options
+			cluster.Create(replicaSet(1))
+			cluster.Start(func(m *kubetest.Manager) error {
+				r := func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+					err := m.GetClient().Create(ctx, &corev1.Pod{ObjectMeta: meta("new")})
+					if err != nil {
+						return reconcile.Result{}, client.IgnoreAlreadyExists(err)
+					}
+					var typed corev1.PodList
+					byCache, byClient := &unstructured.UnstructuredList{}, &unstructured.UnstructuredList{}
+					byCache.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+					byClient.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+					err = errors.Join(m.GetCache().List(ctx, byCache), m.GetClient().List(ctx, &typed),
+						m.GetClient().List(ctx, byClient))
+					seen = []int{len(byCache.Items), len(typed.Items), len(byClient.Items)}
+					return reconcile.Result{}, err
 				}
-				live, cached := &unstructured.UnstructuredList{}, &unstructured.UnstructuredList{}
-				for _, list := range []*unstructured.UnstructuredList{live, cached} {
-					list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-				}
-				err = errors.Join(m.GetCache().List(ctx, cached), m.GetClient().List(ctx, live))
-				if err != nil || len(cached.Items) != 0 || len(live.Items) != 1 {
-					t.Errorf("%v: %d pods in the cache, and %d in the cluster", err, len(cached.Items), len(live.Items))
-				}
-				return reconcile.Result{}, nil
-			}
-			return builder.ControllerManagedBy(m).For(replicaSet(1)).Complete(reconcile.Func(r))
+				return builder.ControllerManagedBy(m).For(replicaSet(1)).Complete(reconcile.Func(r))
+			})
 		})
-	})
+		if want := [][]int{{0, 0, 1}, {0, 0, 0}, {0, 1, 1}}[i]; !slices.Equal(seen, want) {
+			t.Errorf("%+v: the cache, the client, and the client with unstructured objects see %v pods, want %v", options,
+				seen, want)
+		}
+	}
 }
 
 // Handlers see objects as a watch shows them: without a kind, and the last one with the version of its end.

@@ -22,7 +22,7 @@ func (k *kubeClient) Patch(ctx context.Context, o client.Object, patch client.Pa
 	opts ...client.PatchOption) error {
 	var options client.PatchOptions
 	options.ApplyOptions(opts)
-	return k.patch(ctx, o, patch, options, false)
+	return k.patch(ctx, o, patch, "", options)
 }
 
 // Apply is a server-side apply. It writes the answer into o, as the client of controller-runtime does.
@@ -35,9 +35,8 @@ func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration, op
 		err = u.UnmarshalJSON(data)
 	}
 	if err == nil {
-		patch := client.PatchOptions{DryRun: options.DryRun, Force: options.Force}
-		patch.FieldManager = options.FieldManager
-		err = k.patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), patch, false)
+		err = k.patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), "", client.PatchOptions{
+			DryRun: options.DryRun, Force: options.Force, FieldManager: options.FieldManager})
 	}
 	if err == nil {
 		data, err = json.Marshal(u)
@@ -46,70 +45,57 @@ func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration, op
 	return err
 }
 
-func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Patch, options client.PatchOptions,
-	status bool) error {
+func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Patch, subresource string,
+	options client.PatchOptions) error {
 	data, err := patch.Data(o)
 	if err != nil {
 		return err
 	}
-	w := k.optionsOf("patches", status, options.DryRun, options.FieldManager)
 	isApply := patch.Type() == types.ApplyPatchType
 	if isApply && options.FieldManager == "" {
 		return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "PatchOptions"}, "",
 			field.ErrorList{field.Required(field.NewPath("fieldManager"), "is required for apply patch")})
 	}
-	var wanted map[string]any
+	wanted := &unstructured.Unstructured{}
 	if patch.Type() != types.JSONPatchType {
-		if err := utiljson.Unmarshal(data, &wanted); err != nil { // with integers
+		if err := utiljson.Unmarshal(data, &wanted.Object); err != nil { // with integers
 			return apierrors.NewBadRequest(err.Error())
 		}
 	}
-	version, _, _ := unstructured.NestedString(wanted, "metadata", "resourceVersion")
-	w.oneVersion = version != ""
-	return k.write(ctx, o, w, func(kind schema.GroupVersionKind) (client.Object, error) {
-		old, err := k.cluster.get(kind, client.ObjectKeyFromObject(o))
-		switch {
-		case isApply:
-			force := options.Force != nil && *options.Force
-			return k.cluster.apply(kind, old, wanted, w, force)
-		case err != nil:
-			return nil, err
+	w := newWrite("patches", options.DryRun, options.FieldManager)
+	w.subresource, w.mustExist = subresource, !isApply
+	w.version, w.uid = wanted.GetResourceVersion(), wanted.GetUID()
+	return k.write(ctx, o, w, func(w write, old client.Object) (client.Object, error) {
+		if isApply {
+			return k.cluster.apply(w, old, wanted, options.Force != nil && *options.Force)
 		}
-		now, err := k.cluster.patched(kind, old, patch.Type(), data)
+		now, err := k.cluster.patched(w.kind, old, patch.Type(), data)
 		if err != nil {
 			return nil, err
 		}
-		return k.cluster.update(kind, old, now, w)
+		return k.cluster.update(w, old, now)
 	})
 }
 
-// apply makes the fields in wanted those of an owner. Old is nil if there is no object yet.
-func (c *Cluster) apply(kind schema.GroupVersionKind, old client.Object, wanted map[string]any, w writeOptions,
+// apply makes the fields in wanted those of the write's owner. Old is nil if there is no object yet.
+func (c *Cluster) apply(w write, old client.Object, wanted *unstructured.Unstructured,
 	force bool) (client.Object, error) {
-	asked := &unstructured.Unstructured{Object: wanted}
 	var content map[string]any
 	if old != nil {
 		content = contentOf(old)
-	} else if w.status || asked.GetUID() != "" || asked.GetResourceVersion() != "" {
-		return nil, apierrors.NewNotFound(resource(kind), asked.GetName())
+	} else if w.subresource != "" || w.version != "" || w.uid != "" {
+		return nil, apierrors.NewNotFound(resource(w.kind), wanted.GetName())
 	}
-	if v := asked.GetResourceVersion(); old != nil && (v != "" && v != old.GetResourceVersion() ||
-		asked.GetUID() != "" && asked.GetUID() != old.GetUID()) {
-		return nil, conflict(kind, asked.GetName())
-	}
-	content, err := c.applied(kind, content, wanted, w.status, w.owner, force)
-	if err != nil {
-		return nil, err
-	}
-	now, err := c.fromContent(kind, content)
+	content, err := applied(w, content, wanted, force)
 	if err != nil {
 		return nil, err
 	}
 	w.owner = "" // The fields have their owners.
+	now := objectOf(w.kind, content)
 	if old == nil {
-		return c.create(kind, now, w)
+		return c.create(w, now)
 	}
-	return c.update(kind, old, now, w)
+	return c.update(w, old, now)
 }
 
 // patched returns a copy of o with a patch.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"path"
@@ -45,9 +44,6 @@ type applies struct{ client *kubeClient }
 // RoundTrip applies a status, and returns what a server answers.
 func (a applies) RoundTrip(r *http.Request) (*http.Response, error) {
 	data, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = subresource{name: path.Base(r.URL.Path)}.check("apply")
-	}
 	o := &unstructured.Unstructured{}
 	if err == nil {
 		err = o.UnmarshalJSON(data)
@@ -57,9 +53,9 @@ func (a applies) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	query := r.URL.Query()
 	force := query.Get("force") == "true"
-	options := client.PatchOptions{DryRun: query["dryRun"], Force: &force}
-	options.FieldManager = query.Get("fieldManager")
-	err = a.client.patch(r.Context(), o, client.RawPatch(types.ApplyPatchType, data), options, true)
+	patch, name := client.RawPatch(types.ApplyPatchType, data), path.Base(r.URL.Path)
+	err = a.client.patch(r.Context(), o, patch, name, client.PatchOptions{
+		DryRun: query["dryRun"], Force: &force, FieldManager: query.Get("fieldManager")})
 	code, answer := http.StatusOK, any(o)
 	if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
 		status := refused.Status()
@@ -74,22 +70,14 @@ func (a applies) RoundTrip(r *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(bytes.NewReader(data)), Request: r}, err
 }
 
-func (s subresource) check(verb string) error {
-	if s.name != "status" || verb == "create" {
-		return fmt.Errorf("kubetest: the cluster cannot %s the subresource %s: "+
-			"it has status, and the eviction of pods", verb, s.name)
-	}
-	return nil
-}
-
 func (s subresource) Get(context.Context, client.Object, client.Object, ...client.SubResourceGetOption) error {
-	return s.check("create")
+	return unknownSubresource("gets", s.name)
 }
 
 func (s subresource) Create(ctx context.Context, o, sub client.Object, _ ...client.SubResourceCreateOption) error {
 	e, ok := sub.(*policyv1.Eviction)
 	if s.name != "eviction" || !ok {
-		return s.check("create")
+		return unknownSubresource("creates", s.name)
 	}
 	var opts []client.DeleteOption
 	if d := e.DeleteOptions; d != nil {
@@ -99,26 +87,20 @@ func (s subresource) Create(ctx context.Context, o, sub client.Object, _ ...clie
 }
 
 func (s subresource) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	if err := s.check("update"); err != nil {
-		return err
-	}
 	var options client.SubResourceUpdateOptions
 	options.ApplyOptions(opts)
 	if options.SubResourceBody != nil {
 		o = options.SubResourceBody
 	}
-	return s.client.update(ctx, o, s.client.optionsOf("updates", true, options.DryRun, options.FieldManager))
+	return s.client.update(ctx, o, s.name, options.UpdateOptions)
 }
 
 func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch,
 	opts ...client.SubResourcePatchOption) error {
-	if err := s.check("patch"); err != nil {
-		return err
-	}
 	var options client.SubResourcePatchOptions
 	options.ApplyOptions(opts)
 	if options.SubResourceBody != nil {
 		o = options.SubResourceBody
 	}
-	return s.client.patch(ctx, o, patch, options.PatchOptions, true)
+	return s.client.patch(ctx, o, patch, s.name, options.PatchOptions)
 }

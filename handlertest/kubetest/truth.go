@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,164 +21,117 @@ import (
 
 // What an API server does at one moment to the objects that it keeps. The callers hold the cluster's mu.
 
-// get returns the object itself, or an error.
-func (c *Cluster) get(kind schema.GroupVersionKind, key types.NamespacedName) (client.Object, error) {
-	if o := c.truth[kind][key]; o != nil {
-		return o, nil
-	}
-	return nil, apierrors.NewNotFound(resource(kind), key.Name)
+// isOutdated reports whether a write for a version or a UID is not for the object that there is.
+func isOutdated(old client.Object, version string, uid types.UID) bool {
+	return version != "" && version != old.GetResourceVersion() || uid != "" && uid != old.GetUID()
 }
 
 func conflict(kind schema.GroupVersionKind, name string) error {
 	return apierrors.NewConflict(resource(kind), name, errors.New("the object has been modified"))
 }
 
-// create makes o an object of the truth, and returns it as it is there. Without an owner, its fields have
-// theirs already.
-func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object, w writeOptions) (client.Object, error) {
+// create makes o an object of the truth, and returns it as it is there.
+func (c *Cluster) create(w write, o client.Object) (client.Object, error) {
 	if o.GetResourceVersion() != "" {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500,
 			Message: "resourceVersion should not be set on objects to be created"}}
 	}
 	content := contentOf(o)
-	if c.hasStatus(o) {
+	if c.hasStatus(w.kind) {
 		delete(content, "status")
 	}
-	o, err := c.fromContent(kind, content)
+	o, err := c.fromContent(w.kind, content)
 	if err != nil {
 		return nil, err
 	}
 	if base := o.GetGenerateName(); o.GetName() == "" && base != "" {
 		o.SetName(base[:min(len(base), 58)] + strconv.Itoa(c.version+1))
 	}
-	if _, err := c.get(kind, client.ObjectKeyFromObject(o)); err == nil {
-		return nil, apierrors.NewAlreadyExists(resource(kind), o.GetName())
+	if c.truth[w.kind][client.ObjectKeyFromObject(o)] != nil {
+		return nil, apierrors.NewAlreadyExists(resource(w.kind), o.GetName())
 	}
 	o.SetUID(types.UID(fmt.Sprintf("%08d-0000-4000-8000-%012[1]d", c.version+1)))
-	if o.SetGeneration(0); hasGeneration(kind) {
+	if o.SetGeneration(0); hasGeneration(w.kind) {
 		o.SetGeneration(1)
 	}
 	o.SetCreationTimestamp(metav1.Time{Time: time.Now().Truncate(time.Second)})
 	o.SetDeletionTimestamp(nil)
 	c.setDefaults(o)
-	if err := c.valid(kind, nil, o); err != nil {
+	if err := valid(w.kind, nil, o); err != nil {
 		return nil, err
 	}
 	if w.owner != "" {
-		if o, err = c.fromContent(kind, c.manage(kind, nil, contentOf(o), false, w.owner)); err != nil {
-			return nil, err
-		}
+		o.SetManagedFields(managedFields(w, nil, contentOf(o)))
 	}
-	c.global[kind] = o.GetNamespace() == ""
-	return o, c.put(kind, nil, o, w.dryRun)
+	c.global[w.kind] = o.GetNamespace() == ""
+	return o, c.put(w.kind, nil, o, w.dryRun)
 }
 
-// update makes o the truth, or only its status if it is one. The old object is that of the truth.
-func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, w writeOptions) (client.Object, error) {
-	switch v := o.GetResourceVersion(); {
-	case v == "" && (!isKubernetes(kind) || kind.Group == "coordination.k8s.io"):
-		return nil, apierrors.NewInvalid(kind.GroupKind(), o.GetName(), field.ErrorList{field.Invalid(
+// update makes o the truth, or only its status if the write says so. The old object is that of the truth.
+func (c *Cluster) update(w write, old, o client.Object) (client.Object, error) {
+	switch {
+	case o.GetResourceVersion() == "" && (!isKubernetes(w.kind) || w.kind.Group == "coordination.k8s.io"):
+		return nil, apierrors.NewInvalid(w.kind.GroupKind(), o.GetName(), field.ErrorList{field.Invalid(
 			field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
-	case v != "" && v != old.GetResourceVersion(), o.GetUID() != "" && o.GetUID() != old.GetUID():
-		return nil, conflict(kind, o.GetName())
+	case isOutdated(old, o.GetResourceVersion(), o.GetUID()):
+		return nil, conflict(w.kind, o.GetName())
 	}
 	before, asked := contentOf(old), contentOf(o)
-	switch {
-	case w.status:
+	if w.subresource == "status" {
 		whole := runtime.DeepCopyJSON(before)
 		copyField(whole, asked, "status")
 		copyField(whole, asked, "metadata", "managedFields")
 		asked = whole
-	case c.hasStatus(old):
+	} else if c.hasStatus(w.kind) {
 		copyField(asked, before, "status")
 	}
 	for _, fixed := range []string{"resourceVersion", "uid", "generation", "generateName", "creationTimestamp",
 		"deletionTimestamp", "deletionGracePeriodSeconds"} {
 		copyField(asked, before, "metadata", fixed)
 	}
-	now, err := c.fromContent(kind, asked)
+	now, err := c.fromContent(w.kind, asked)
 	if err != nil {
 		return nil, err
 	}
 	c.setDefaults(now)
-	if err := c.valid(kind, old, now); err != nil {
+	if err := valid(w.kind, old, now); err != nil {
 		return nil, err
 	}
-	after := contentOf(now)
 	if w.owner != "" {
-		if now, err = c.fromContent(kind, c.manage(kind, before, after, w.status, w.owner)); err != nil {
-			return nil, err
-		}
+		now.SetManagedFields(managedFields(w, before, contentOf(now)))
 	}
-	fields := now.GetManagedFields()
-	for _, content := range []map[string]any{before, after} {
-		unstructured.RemoveNestedField(content, "metadata", "managedFields")
+	if sameFields(old.GetManagedFields(), now.GetManagedFields()) {
+		now.SetManagedFields(old.GetManagedFields()) // Their times differ.
 	}
-	if sameFields(old.GetManagedFields(), fields) && reflect.DeepEqual(before, after) {
+	after := contentOf(now)
+	if reflect.DeepEqual(before, after) {
 		return old, handlertest.ErrUnchanged
 	}
 	if old.GetDeletionTimestamp() != nil && len(now.GetFinalizers()) == 0 {
-		return now, c.put(kind, old, nil, w.dryRun)
+		return now, c.put(w.kind, old, nil, w.dryRun)
 	}
 	for _, content := range []map[string]any{before, after} {
 		delete(content, "metadata")
 		delete(content, "status")
 	}
-	if hasGeneration(kind) && !reflect.DeepEqual(before, after) {
+	if hasGeneration(w.kind) && !reflect.DeepEqual(before, after) {
 		now.SetGeneration(old.GetGeneration() + 1)
 	}
-	return now, c.put(kind, old, now, w.dryRun)
-}
-
-// copyField makes a field of into what it is in from.
-func copyField(into, from map[string]any, path ...string) {
-	unstructured.RemoveNestedField(into, path...)
-	if value, found, _ := unstructured.NestedFieldCopy(from, path...); found {
-		_ = unstructured.SetNestedField(into, value, path...)
-	}
-}
-
-// contentOf returns the content of an object, which shares nothing with it.
-func contentOf(o client.Object) map[string]any {
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		return runtime.DeepCopyJSON(u.Object)
-	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		panic(fmt.Sprintf("kubetest: %T has no JSON: %v", o, err))
-	}
-	return content
-}
-
-// fromContent returns an object of the type that the scheme has for its kind.
-func (c *Cluster) fromContent(kind schema.GroupVersionKind, content map[string]any) (client.Object, error) {
-	known, err := c.scheme.New(kind)
-	if err != nil {
-		u := &unstructured.Unstructured{Object: content}
-		u.SetGroupVersionKind(kind)
-		return u, nil
-	}
-	typed := known.(client.Object)
-	err = runtime.DefaultUnstructuredConverter.FromUnstructured(content, typed)
-	typed.GetObjectKind().SetGroupVersionKind(kind)
-	return typed, err
+	return now, c.put(w.kind, old, now, w.dryRun)
 }
 
 // remove deletes old from the truth, or marks it if it has finalizers, as it gets from the policy.
 func (c *Cluster) remove(kind schema.GroupVersionKind, old client.Object,
 	policy *metav1.DeletionPropagation, dryRun bool) error {
 	finalizers := slices.Clone(old.GetFinalizers())
-	with := func(f string) {
+	if policy != nil && *policy != metav1.DeletePropagationBackground {
+		f := metav1.FinalizerDeleteDependents
+		if *policy == metav1.DeletePropagationOrphan {
+			f = metav1.FinalizerOrphanDependents
+		}
 		if !slices.Contains(finalizers, f) {
 			finalizers = append(finalizers, f)
 		}
-	}
-	switch {
-	case policy == nil:
-	case *policy == metav1.DeletePropagationOrphan:
-		with(metav1.FinalizerOrphanDependents)
-	case *policy == metav1.DeletePropagationForeground:
-		with(metav1.FinalizerDeleteDependents)
 	}
 	if len(finalizers) == 0 {
 		return c.put(kind, old, nil, dryRun)
@@ -201,13 +153,13 @@ func (c *Cluster) remove(kind schema.GroupVersionKind, old client.Object,
 
 // touch makes a new version of an object in the name of somebody else.
 func (c *Cluster) touch(kind schema.GroupVersionKind, key types.NamespacedName) {
-	old, err := c.get(kind, key)
-	if err != nil {
+	old := c.truth[kind][key]
+	if old == nil {
 		return
 	}
 	now := old.DeepCopyObject().(client.Object)
 	if c.put(kind, old, now, false) == nil {
-		c.scenario.Tell("somebody: writes to %s, and changes nothing", c.text(kind, now))
+		c.scenario.Tell("somebody: writes to %s, and changes nothing", textOf(kind, now))
 	}
 }
 

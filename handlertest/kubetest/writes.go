@@ -4,128 +4,143 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyedqueue/workqueue/handlertest"
 )
 
-// writeOptions are what the options of a write say.
-type writeOptions struct {
-	verb       string
-	dryRun     bool
-	owner      string // of the fields
-	status     bool   // It writes the status, and nothing else.
-	oneVersion bool   // It is for one version of the object: somebody may have written before.
+// write is what a call that writes says, but for the object.
+type write struct {
+	verb        string // for the story
+	kind        schema.GroupVersionKind
+	subresource string // the only one that it writes: "status" or, for the object, ""
+	owner       string // of the fields that it sets; "" if they have theirs already
+	dryRun      bool
+	mustExist   bool      // It fails without an object.
+	version     string    // the only one that it is for, or "": somebody may have written before
+	uid         types.UID // likewise
 }
 
-func (k *kubeClient) optionsOf(verb string, status bool, dryRun []string, owner string) writeOptions {
-	if status {
-		verb += " the status of"
-	}
-	if len(dryRun) > 0 {
-		verb = "(dry run) " + verb
-	}
-	by := "somebody"
-	if k.manager != nil {
-		by = "controller"
-	}
-	return writeOptions{verb: verb, status: status, dryRun: len(dryRun) > 0, owner: cmp.Or(owner, by)}
+func newWrite(verb string, dryRun []string, owner string) write {
+	return write{verb: verb, dryRun: len(dryRun) > 0, owner: owner}
 }
 
-// write calls do, which changes the truth and returns what the answer is, when the time of a call has passed.
-func (k *kubeClient) write(ctx context.Context, o client.Object, w writeOptions,
-	do func(kind schema.GroupVersionKind) (client.Object, error)) error {
+// write calls do, which changes the truth and returns the answer, when the time of a call has passed. Old is
+// the object that exists, or nil.
+func (k *kubeClient) write(ctx context.Context, o client.Object, w write,
+	do func(w write, old client.Object) (answer client.Object, err error)) error {
+	c := k.cluster
 	kind, err := k.GroupVersionKindFor(o)
 	if err != nil {
 		return err
 	}
-	what := w.verb + " " + k.cluster.text(kind, o)
+	w.kind = kind
+	what := w.verb + " "
+	if w.dryRun {
+		what = "(dry run) " + what
+	}
+	if w.subresource == "status" {
+		what += "the status of "
+	} else if w.subresource != "" {
+		return unknownSubresource(w.verb, w.subresource)
+	}
+	what += textOf(kind, o)
 	locked := func() error {
-		k.cluster.mu.Lock()
-		defer k.cluster.mu.Unlock()
-		if k.manager != nil && w.oneVersion && k.manager.Process.Conflict(ctx, what) {
-			k.cluster.touch(kind, client.ObjectKeyFromObject(o))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		key := client.ObjectKeyFromObject(o)
+		if k.manager != nil && w.version != "" && k.manager.Process.Conflict(ctx, what) {
+			c.touch(kind, key)
 		}
-		answer, err := do(kind)
+		old := c.truth[kind][key]
+		if old == nil && w.mustExist {
+			return apierrors.NewNotFound(resource(kind), o.GetName())
+		} else if old != nil && isOutdated(old, w.version, w.uid) {
+			return conflict(kind, o.GetName())
+		}
+		answer, err := do(w, old)
 		if err == nil && w.dryRun {
 			err = handlertest.ErrUnchanged
 		}
 		if answer == nil || err != nil && !errors.Is(err, handlertest.ErrUnchanged) {
 			return err
 		}
-		return errors.Join(k.cluster.answer(o, answer, kind, false), err)
+		return errors.Join(answerWith(o, answer, kind), err)
 	}
 	if k.manager != nil {
+		w.owner = cmp.Or(w.owner, "controller")
 		return failed(k.manager.Process.Write(ctx, what, locked))
 	}
+	w.owner = cmp.Or(w.owner, "somebody")
 	err = locked()
 	if errors.Is(err, handlertest.ErrUnchanged) {
 		return nil
 	}
 	if err == nil {
-		k.cluster.scenario.Tell("somebody: %s", what)
+		c.scenario.Tell("somebody: %s", what)
 	}
 	return err
+}
+
+func unknownSubresource(verb, name string) error {
+	return fmt.Errorf("kubetest: nobody %s the subresource %s: there is status, and eviction of pods", verb, name)
 }
 
 func (k *kubeClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	var options client.CreateOptions
 	options.ApplyOptions(opts)
-	w := k.optionsOf("creates", false, options.DryRun, options.FieldManager)
-	return k.write(ctx, o, w, func(kind schema.GroupVersionKind) (client.Object, error) {
-		return k.cluster.create(kind, o, w)
+	w := newWrite("creates", options.DryRun, options.FieldManager)
+	return k.write(ctx, o, w, func(w write, _ client.Object) (client.Object, error) {
+		return k.cluster.create(w, o)
 	})
 }
 
 func (k *kubeClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	var options client.UpdateOptions
 	options.ApplyOptions(opts)
-	return k.update(ctx, o, k.optionsOf("updates", false, options.DryRun, options.FieldManager))
+	return k.update(ctx, o, "", options)
 }
 
-func (k *kubeClient) update(ctx context.Context, o client.Object, w writeOptions) error {
-	w.oneVersion = o.GetResourceVersion() != ""
-	return k.write(ctx, o, w, func(kind schema.GroupVersionKind) (client.Object, error) {
-		old, err := k.cluster.get(kind, client.ObjectKeyFromObject(o))
-		if err != nil {
-			return nil, err
-		}
-		return k.cluster.update(kind, old, o, w)
+func (k *kubeClient) update(ctx context.Context, o client.Object, subresource string,
+	options client.UpdateOptions) error {
+	w := newWrite("updates", options.DryRun, options.FieldManager)
+	w.subresource, w.mustExist = subresource, true
+	w.version, w.uid = o.GetResourceVersion(), o.GetUID()
+	return k.write(ctx, o, w, func(w write, old client.Object) (client.Object, error) {
+		return k.cluster.update(w, old, o)
 	})
 }
 
 func (k *kubeClient) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	var options client.DeleteOptions
 	options.ApplyOptions(opts)
-	p, w := options.Preconditions, k.optionsOf("deletes", false, options.DryRun, "")
-	w.oneVersion = p != nil && p.ResourceVersion != nil
-	return k.write(ctx, o, w, func(kind schema.GroupVersionKind) (client.Object, error) {
-		old, err := k.cluster.get(kind, client.ObjectKeyFromObject(o))
-		if err != nil {
-			return nil, err
-		}
-		if p != nil && (p.UID != nil && *p.UID != old.GetUID() ||
-			p.ResourceVersion != nil && *p.ResourceVersion != old.GetResourceVersion()) {
-			return nil, conflict(kind, o.GetName())
-		}
-		return nil, k.cluster.remove(kind, old, options.PropagationPolicy, w.dryRun)
+	w := newWrite("deletes", options.DryRun, "")
+	w.mustExist = true
+	if p := options.Preconditions; p != nil {
+		w.version, w.uid = *cmp.Or(p.ResourceVersion, new(string)), *cmp.Or(p.UID, new(types.UID))
+	}
+	return k.write(ctx, o, w, func(w write, old client.Object) (client.Object, error) {
+		return nil, k.cluster.remove(w.kind, old, options.PropagationPolicy, w.dryRun)
 	})
 }
 
 func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
 	var options client.DeleteAllOfOptions
 	options.ApplyOptions(opts)
-	w := k.optionsOf("deletes all", false, options.DryRun, "")
-	return k.write(ctx, o, w, func(kind schema.GroupVersionKind) (client.Object, error) {
-		all, err := k.selected(kind, sorted(k.cluster.truth[kind]), options.ListOptions)
+	w := newWrite("deletes all", options.DryRun, "")
+	return k.write(ctx, o, w, func(w write, _ client.Object) (client.Object, error) {
+		all, err := selected(sorted(k.cluster.truth[w.kind]), options.ListOptions, fieldOf)
 		if err != nil {
 			return nil, err
 		}
 		changed := error(handlertest.ErrUnchanged)
 		for _, each := range all {
-			err := k.cluster.remove(kind, each, options.PropagationPolicy, w.dryRun)
+			err := k.cluster.remove(w.kind, each, options.PropagationPolicy, w.dryRun)
 			if err == nil {
 				changed = nil
 			} else if !errors.Is(err, handlertest.ErrUnchanged) {
