@@ -88,7 +88,7 @@ func (k *kubeClient) write(ctx context.Context, o client.Object, w write,
 }
 
 func unknownSubresource(verb, name string) error {
-	return fmt.Errorf("kubetest: nobody %s the subresource %s: there is status, and eviction of pods", verb, name)
+	return fmt.Errorf("kubetest: nobody %s the subresource %s: there are status and eviction", verb, name)
 }
 
 func (k *kubeClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
