@@ -14,17 +14,17 @@ func (a *action) doneText(key string) string {
 }
 
 // sentence says to how many keys something was done.
-func (b *bulkResult) sentence(done string) string {
-	text := done + " " + plural(b.Keys, "key")
+func (d keysDone) sentence(done string) string {
+	text := done + " " + plural(d.Keys, "key")
 	for _, of := range []struct {
 		n    int
 		what string
-	}{{b.Gone, "gone"}, {b.Left, "left"}} {
+	}{{d.Gone, "gone"}, {d.Left, "left"}} {
 		if of.n > 0 {
 			text += ", " + number(of.n) + " " + of.what
 		}
 	}
-	if b.LeftMore {
+	if d.LeftMore {
 		text += "; there may be more"
 	}
 	return text + "."

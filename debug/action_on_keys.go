@@ -22,55 +22,58 @@ var (
 	errEnded  = refuse(http.StatusConflict, "The queue was shut down meanwhile, and has not taken all keys.")
 )
 
-// onKeys is an action on keys, which the keyWalk finds.
-type onKeys struct {
+// keyAction is an action on keys, and what has become of it.
+type keyAction struct {
 	*keyWalk
 	*action
-	until  time.Time // when it must end
-	result bulkResult
+	until time.Time // when it must end
+	keysDone
 	// failed is why the others are left, or nil.
 	failed error
 }
 
-// actOnKeys does what form asks for to the keys that it names, or to a set. The result is nil if it names one
-// key; text says what was done.
-func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (*bulkResult, string, error) {
+// actOnKeys does what form asks for to the key that it names, or to a set. Text says what was done.
+func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (done keysDone, text string, err error) {
 	if r.readKeys(); r.missing != nil && !do.ofPools {
-		return nil, "", r.missing
+		return done, "", r.missing
 	}
 	ofSet := form.Has("of") && do.ForAll != ""
 	if ofSet || form.Get("id") == "" { // A key with an id does not wait for those who go over all.
-		done, err := h.acting.take(r.ctx)
-		defer done()
+		end, err := h.acting.take(r.ctx)
+		defer end()
 		if err != nil {
-			return nil, "", err
+			return done, "", err
 		}
 	}
-	a := &onKeys{keyWalk: &keyWalk{reading: r}, action: do, until: time.Now().Add(actionTime)}
+	a := &keyAction{keyWalk: &keyWalk{reading: r}, action: do, until: time.Now().Add(actionTime)}
 	if ofSet {
-		return a.set(form.Get("of"), form.Get("error"), form.Get("count"))
+		text, err = a.set(form.Get("of"), form.Get("error"), form.Get("count"))
+	} else {
+		text, err = a.single(form.Get("key"), form.Get("id"))
 	}
-	text, err := a.single(form.Get("key"), form.Get("id"))
-	return nil, text, err
+	return a.keysDone, text, err
 }
 
 // set acts on all keys of a set whose errors contain text. confirmed is how many the reader has expected.
-func (a *onKeys) set(set, text, confirmed string) (*bulkResult, string, error) {
+func (a *keyAction) set(set, text, confirmed string) (string, error) {
 	states := statesOf(set)
 	if states == nil {
-		return nil, "", errNoSet
+		return "", errNoSet
 	}
 	a.each(a.keys(text, states...))
-	a.failed = cmp.Or(a.failed, a.missing)
-	a.result.LeftMore = a.isPartial()
+	a.LeftMore = a.isPartial()
 	if n, err := strconv.Atoi(confirmed); err == nil {
-		a.result.Gone = max(a.result.Gone, n-a.result.Keys-a.result.Left)
+		a.Gone = max(a.Gone, n-a.Keys-a.Left)
 	}
-	return a.answer()
+	text = a.sentence(a.doneToAll)
+	if err := cmp.Or(a.failed, a.missing); err != nil {
+		return text, refuse(statusOf(err), "%s %s", err, text)
+	}
+	return text, nil
 }
 
-// single acts on one key, and says what was done.
-func (a *onKeys) single(text, id string) (string, error) {
+// single acts on one key.
+func (a *keyAction) single(text, id string) (string, error) {
 	keys, err := a.find(text, id)
 	switch {
 	case err != nil:
@@ -82,7 +85,7 @@ func (a *onKeys) single(text, id string) (string, error) {
 	switch {
 	case a.failed != nil:
 		return "", a.failed
-	case a.result.Keys == 0:
+	case a.Keys == 0:
 		return "", refuse(http.StatusNotFound, "%s", a.noKey)
 	case a.Name == "retry":
 		return a.retryText(keys[0].key()), nil
@@ -92,7 +95,7 @@ func (a *onKeys) single(text, id string) (string, error) {
 
 // find returns the keys that the page shows with that text and, unless it is empty, that id. If the queue
 // does not answer, the keys that the pools know must do for an action of theirs.
-func (a *onKeys) find(text, id string) (keys []knownKey, err error) {
+func (a *keyAction) find(text, id string) (keys []knownKey, err error) {
 	s := a.startSearch(text, id)
 	switch {
 	case s.exact:
@@ -107,20 +110,17 @@ func (a *onKeys) find(text, id string) (keys []knownKey, err error) {
 		return nil, a.missing
 	case a.ctx.Err() != nil:
 		return nil, errNoTime
+	case !s.exact:
+		return nil, nil
 	}
-	for _, k := range s.keys {
-		if s.exact && k.state() != stateAbsent {
-			keys = append(keys, k)
-		}
-	}
-	return keys, nil
+	return slices.DeleteFunc(s.keys, func(k knownKey) bool { return k.state() == stateAbsent }), nil
 }
 
 // each acts on the keys until the time is over, or the queue's server does not answer any more.
-func (a *onKeys) each(keys iter.Seq[knownKey]) {
+func (a *keyAction) each(keys iter.Seq[knownKey]) {
 	for k := range keys {
 		if a.failed != nil || !time.Now().Before(a.until) {
-			a.result.Left++
+			a.Left++
 		} else {
 			a.one(k)
 		}
@@ -130,22 +130,14 @@ func (a *onKeys) each(keys iter.Seq[knownKey]) {
 	}
 }
 
-func (a *onKeys) one(k knownKey) {
+func (a *keyAction) one(k knownKey) {
 	began := time.Now()
-	switch done := a.toKey(a.reading, k); {
-	case done:
-		a.result.Keys++
+	switch isDone := a.toKey(a.reading, k); {
+	case isDone:
+		a.Keys++
 	case !a.ofPools && a.noteMissing(began) != nil: // It may be there still.
-		a.result.Left, a.failed = a.result.Left+1, a.missing
+		a.Left, a.failed = a.Left+1, a.missing
 	default:
-		a.result.Gone++
+		a.Gone++
 	}
-}
-
-func (a *onKeys) answer() (*bulkResult, string, error) {
-	text := a.result.sentence(a.doneToAll)
-	if a.failed != nil {
-		a.failed = refuse(statusOf(a.failed), "%s %s", a.failed, text)
-	}
-	return &a.result, text, a.failed
 }

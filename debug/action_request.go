@@ -99,14 +99,9 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 	defer func() { h.audit(r, a) }()
 	answer = actionAnswer{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
 	if err == nil {
-		answer.bulkResult, answer.Text, err = h.act(r.Context(), a, r.PostForm)
+		answer.keysDone, answer.Text, err = h.act(r.Context(), a, r.PostForm)
 	}
-	switch {
-	case answer.bulkResult != nil:
-		a.Keys, a.Left = answer.Keys, answer.Left
-	case err == nil && r.PostForm.Has("key"):
-		a.Keys = 1
-	}
+	a.Keys, a.Left = answer.Keys, answer.Left
 	if a.Err = err; err != nil {
 		answer.Error = err.Error()
 	}
@@ -144,12 +139,11 @@ func parseAction(r *http.Request) (a Action, err error) {
 	return a, err
 }
 
-// act does what form, which a describes, asks for. The result is nil unless that was for many keys; text says
-// what was done.
-func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *bulkResult, text string, err error) {
+// act does what form, which a describes, asks for. Text says what was done.
+func (h *Handler) act(ctx context.Context, a Action, form url.Values) (done keysDone, text string, err error) {
 	e := h.find(form.Get("queue"))
 	if e == nil {
-		return nil, "", refuse(http.StatusNotFound, "No such queue is registered.")
+		return done, "", refuse(http.StatusNotFound, "No such queue is registered.")
 	}
 	ctx, cancel := context.WithTimeout(ctx, actionTime+countTime)
 	defer cancel()
@@ -166,9 +160,9 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 		do.toQueue(r, form.Get("group"), cmp.Or(a.For, operate.UntilResumed))
 		text = do.pauseText(r, form.Get("group"), a.For)
 	case form.Has("key") || form.Has("of") && do.ForAll != "":
-		result, text, err = h.actOnKeys(r, do, form)
+		done, text, err = h.actOnKeys(r, do, form)
 	default:
 		err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
 	}
-	return result, text, err
+	return done, text, err
 }

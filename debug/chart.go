@@ -12,10 +12,9 @@ import (
 type chart struct {
 	Title  string
 	Series []series
-	// Y are the labels of the vertical axis from top to bottom, at equal distances. Label describes the chart to
+	// Top is the label of the upper end of the vertical axis, which begins at 0. Label describes the chart to
 	// those who do not see it.
-	Y     []string
-	Label string
+	Top, Label string
 }
 
 // series is a number over time, and how it is drawn.
@@ -68,8 +67,8 @@ func sparks(samples []sample) []chart {
 	}
 }
 
-// newChart draws the sources on one axis from 0 to a round number that is not below their values. The last
-// sample is at the right edge.
+// newChart draws the sources on one axis from 0 to the greatest of their values. The last sample is at the
+// right edge.
 func newChart(title string, samples []sample, text func(float64) string, of ...source) chart {
 	top, all := 0.0, make([][]float64, len(of))
 	for i, s := range of {
@@ -78,9 +77,8 @@ func newChart(title string, samples []sample, text func(float64) string, of ...s
 			top = max(top, all[i][n])
 		}
 	}
-	top = roundUp(top)
 	c := chart{
-		Title: title, Y: []string{text(top), text(top / 2), text(0)},
+		Title: title, Top: text(top),
 		Label: title + " over the last " + human((historyLen-1)*sampleEvery),
 	}
 	for i, s := range of {
@@ -97,21 +95,7 @@ func line(values []float64, top float64) string {
 	var line strings.Builder
 	for i, v := range values {
 		across := chartWidth * (1 - float64(len(values)-1-i)/(historyLen-2))
-		fmt.Fprintf(&line, "%c%.4g,%.4g", "ML"[min(i, 1)], across, 1+(chartHeight-2)*(1-v/top))
+		fmt.Fprintf(&line, "%c%.4g,%.4g", "ML"[min(i, 1)], across, 1+(chartHeight-2)*(1-v/max(top, math.SmallestNonzeroFloat64)))
 	}
 	return line.String()
-}
-
-// roundUp returns a number that is not below v and, like its half, round.
-func roundUp(v float64) float64 {
-	if v <= 0 {
-		return 2
-	}
-	power := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, round := range []float64{1, 2, 4, 6, 8} {
-		if v <= round*power {
-			return round * power
-		}
-	}
-	return 10 * power
 }

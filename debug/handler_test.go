@@ -273,20 +273,3 @@ func TestCloseWaitsForQueues(t *testing.T) {
 		}
 	})
 }
-
-// A program without a page can have a variable for one, which its queues and pools have as their provider.
-func TestNilHandler(t *testing.T) {
-	var h *debug.Handler
-	q := newRateLimited[string](t, "q", h)
-	handled := make(chan string)
-	pool := worker.New(q, func(_ context.Context, key string) error {
-		handled <- key
-		return nil
-	}, worker.Options[string]{MetricsProvider: h})
-	inspect(h, "other", workqueue.Inspect(q))
-	start(t, pool)
-	q.Add("a")
-	if key := <-handled; key != "a" {
-		t.Error(key)
-	}
-}

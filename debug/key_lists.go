@@ -28,11 +28,11 @@ func (r *reading) readKeys() {
 	onHold := slices.SortedStableFunc(r.inPools(worker.KeyOnHold, s), func(a, b knownKey) int {
 		return a.inPools.OnHold.Since.Compare(b.inPools.OnHold.Since)
 	})
-	held := distinct(r.inPools(worker.KeyRunning, s), keysOf(s.Processing))
+	held := distinct(onHold, r.inPools(worker.KeyRunning, s), keysOf(s.Processing))
 	r.lists = map[string]keyList{
 		stateQueued:     newKeyList(keysOf(s.Queued), len(s.Queued)),
 		stateWaiting:    newKeyList(keysOf(s.Waiting), len(s.Waiting)),
-		stateProcessing: newKeyList(without(onHold, held), len(s.Processing)),
+		stateProcessing: newKeyList(held, len(s.Processing)),
 		stateOnHold:     {keys: onHold},
 		stateFailing:    r.failing(s),
 		stateGivenUp:    newKeyList(r.givenUp, len(r.kept)),
@@ -49,7 +49,7 @@ func newKeyList(keys iter.Seq[knownKey], ofQueue int) keyList {
 func (r *reading) failing(s workqueue.Snapshot[any]) keyList {
 	list := newKeyList(keysOf(s.Failing), len(s.Failing))
 	if !r.HasQueue() || list.hasMore && r.Stats.Shared == nil {
-		list.keys = slices.Collect(distinct(slices.Values(list.keys), r.inPools(worker.KeyFailing, s)))
+		list.keys = slices.Collect(distinct(nil, slices.Values(list.keys), r.inPools(worker.KeyFailing, s)))
 		list.hasMore = r.Failing() > len(list.keys)
 	}
 	return list
@@ -66,7 +66,7 @@ func (r *reading) readGivenUp(limit int) {
 func (r *reading) givenUp(yield func(knownKey) bool) {
 	isOut := func(k knownKey) bool { return k.inPools.GivenUp != nil } // Otherwise it fails again.
 	inPools := filtered(r.inPools(worker.KeyGivenUp, workqueue.Snapshot[any]{}), isOut)
-	distinct(slices.Values(mapped(r.kept, fromKept)), inPools)(yield)
+	distinct(nil, slices.Values(mapped(r.kept, fromKept)), inPools)(yield)
 }
 
 // keysOf yields keys with what the queue says of them.
@@ -118,23 +118,17 @@ func filtered(keys iter.Seq[knownKey], is func(knownKey) bool) iter.Seq[knownKey
 	}
 }
 
-// distinct yields the keys of all lists, each as the first list has it.
-func distinct(lists ...iter.Seq[knownKey]) iter.Seq[knownKey] {
+// distinct yields the keys of all lists but those of except, each as the first list has it.
+func distinct(except []knownKey, lists ...iter.Seq[knownKey]) iter.Seq[knownKey] {
 	return func(yield func(knownKey) bool) {
 		seen := make(map[any]bool)
+		for _, k := range except {
+			seen[k.key()] = true
+		}
 		filtered(concat(lists...), func(k knownKey) bool {
 			isNew := !seen[k.key()]
 			seen[k.key()] = true
 			return isNew
 		})(yield)
 	}
-}
-
-// without yields the other keys.
-func without(some []knownKey, keys iter.Seq[knownKey]) iter.Seq[knownKey] {
-	is := make(map[any]bool)
-	for _, k := range some {
-		is[k.key()] = true
-	}
-	return filtered(keys, func(k knownKey) bool { return !is[k.key()] })
 }

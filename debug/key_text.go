@@ -9,13 +9,7 @@ import (
 
 // keyText returns what a key is called: a string itself, of other types what fmt says. It calls the
 // methods of the key, so no lock may be held.
-func keyText(key any) (s string) {
-	defer func() {
-		// fmt recovers from a panic of the key's methods, but not if printing the panic's value panics, too.
-		if recover() != nil {
-			s = fmt.Sprintf("(%T: cannot be printed)", key)
-		}
-	}()
+func keyText(key any) string {
 	switch key := key.(type) {
 	case string: // not by fmt, which copies it
 		return key
@@ -31,12 +25,7 @@ func keyText(key any) (s string) {
 
 // keyID distinguishes keys whose texts are alike. It is the same in each run of the program, except for
 // pointers.
-func keyID(key any) (id string) {
-	defer func() {
-		if recover() != nil { // See keyText.
-			id = fmt.Sprintf("%T", key)
-		}
-	}()
+func keyID(key any) string {
 	format := "%T %#v"
 	if reflect.ValueOf(key).Kind() == reflect.Pointer {
 		format = "%T %p"

@@ -25,8 +25,8 @@ func (w *keyWalk) isPartial() bool { return w.hasLeft || w.missing != nil }
 
 // keys yields the keys that are in one of the states and whose errors contain text, each once.
 func (w *keyWalk) keys(text string, states ...string) iter.Seq[knownKey] {
-	in := mapped(states, w.in)
-	return filtered(distinct(in...), func(k knownKey) bool { return k.hasError(text) })
+	in := distinct(nil, mapped(states, w.in)...)
+	return filtered(in, func(k knownKey) bool { return k.hasError(text) })
 }
 
 // all yields all keys, and some of them several times.
@@ -49,7 +49,7 @@ func (w *keyWalk) in(state string) iter.Seq[knownKey] {
 		}
 		return k.state() == state && !k.inQueue.OnHold
 	})
-	return concat(w.listed(state), without(w.lists[stateOnHold].keys, others))
+	return distinct(w.lists[stateOnHold].keys, w.listed(state), others)
 }
 
 // listed yields the keys of a list.

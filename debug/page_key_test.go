@@ -101,10 +101,7 @@ type (
 func (n slashed) String() string { return n.Namespace + "/" + n.Name }
 func (s stringer) Error() string { return fmt.Sprint("error ", int(s)) }
 func (e evil) String() string {
-	if e == 0 {
-		panic("no")
-	}
-	panic(e) // which panics when it is printed
+	panic("no")
 }
 
 func TestKeysOfOtherTypes(t *testing.T) {
@@ -117,9 +114,9 @@ func TestKeysOfOtherTypes(t *testing.T) {
 	}
 	got := texts(pair{"a", "b"}, slashed{"a", "b"}, stringer(4), id("named string"), math.Inf(1), nil,
 		[2]string{"<a>", "\n"},
-		errors.New("an error"), evil(0), evil(1), (*slashed)(nil))
+		errors.New("an error"), evil(0), (*slashed)(nil))
 	want := []string{"{Namespace:a Name:b}", "a/b", "error 4", "named string", "+Inf", "<nil>", `[<a> \n]`,
-		"an error", "%!v(PANIC=String method: no)", "(debug_test.evil: cannot be printed)", "<nil>"}
+		"an error", "%!v(PANIC=String method: no)", "<nil>"}
 	if !slices.Equal(got, want) {
 		t.Errorf("shown as %q, want %q", got, want)
 	}
@@ -251,7 +248,7 @@ func TestPagesOfUnusualKeys(t *testing.T) {
 	long := strings.Repeat("long", 100)
 	keys := []any{"", "a\nb", `a\nb`, long + "1", long + "2", "\xff\x00", "</script>&\"'", "sp ace", nil, 17,
 		"17", pair{"a", "b"}, pair{"a", "c"},
-		slashed{"x/y", "z"}, slashed{"x", "y/z"}, evil(0), evil(1), id("sp ace"), true, "a+b", "ä€"}
+		slashed{"x/y", "z"}, slashed{"x", "y/z"}, evil(0), id("sp ace"), true, "a+b", "ä€"}
 	h := newAudited(t)
 	q := priorityqueue.New(priorityqueue.Config[any]{Name: "queue & more", MetricsProvider: h})
 	defer q.ShutDown()

@@ -77,7 +77,7 @@ func (h *Handler) queuePage(r *reading, query url.Values) *queuePage {
 // findErrors sets the errors of the keys that fail or were given up, and returns these keys by their states.
 // If their errors must contain a text, it goes over all keys, and otherwise over the lists.
 func (p *queuePage) findErrors(h *Handler, w *keyWalk) (found map[string]foundKeys) {
-	keys := distinct(w.listed(stateFailing), w.listed(stateGivenUp))
+	keys := distinct(nil, w.listed(stateFailing), w.listed(stateGivenUp))
 	if p.Errors != "" {
 		done, err := h.searching.take(w.ctx)
 		defer done()

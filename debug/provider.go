@@ -15,27 +15,18 @@ var (
 
 // Metrics returns Options.Metrics, or a provider that makes no metrics: h passes on to it what it is asked to
 // show.
-func (h *Handler) Metrics() workqueue.StatsProvider {
-	if h == nil {
-		return Times{}
-	}
-	return h.metrics
-}
+func (h *Handler) Metrics() workqueue.StatsProvider { return h.metrics }
 
 // HistogramBounds returns those of Options.Metrics.
-func (h *Handler) HistogramBounds() []float64 { return h.Metrics().HistogramBounds() }
+func (h *Handler) HistogramBounds() []float64 { return h.metrics.HistogramBounds() }
 
 // WatchQueue passes the queue on to Options.Metrics.
 func (h *Handler) WatchQueue(name string, stats func() workqueue.Stats) {
-	h.Metrics().WatchQueue(name, stats)
+	h.metrics.WatchQueue(name, stats)
 }
 
-// InspectQueue shows a queue under that name. A nil Handler shows nothing: a program without a page can have
-// a variable for one.
+// InspectQueue shows a queue under that name.
 func (h *Handler) InspectQueue(name string, q workqueue.Inspector) {
-	if h == nil {
-		return
-	}
 	if p, ok := h.metrics.(workqueue.InspectorProvider); ok {
 		p.InspectQueue(name, q)
 	}
@@ -44,17 +35,14 @@ func (h *Handler) InspectQueue(name string, q workqueue.Inspector) {
 
 // PoolHistogramBounds returns those of Options.Metrics.
 func (h *Handler) PoolHistogramBounds() []float64 {
-	if p, ok := h.Metrics().(interface{ PoolHistogramBounds() []float64 }); ok {
+	if p, ok := h.metrics.(interface{ PoolHistogramBounds() []float64 }); ok {
 		return p.PoolHistogramBounds()
 	}
 	return nil
 }
 
-// InspectPool shows a pool, on the page of its queue. A nil Handler shows nothing.
+// InspectPool shows a pool, on the page of its queue.
 func (h *Handler) InspectPool(name string, p worker.Inspector) {
-	if h == nil {
-		return
-	}
 	if below, ok := h.metrics.(worker.InspectorProvider); ok {
 		below.InspectPool(name, p)
 	}

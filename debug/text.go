@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -22,27 +23,6 @@ func level(d time.Duration) string {
 	default:
 		return ""
 	}
-}
-
-// precise returns a number of seconds with three digits, so that bounds and means are not rounded down.
-func precise(s float64) string {
-	if s == 0 {
-		return "0"
-	}
-	if s >= 60 {
-		return human(time.Duration(math.Round(min(s*1e9, math.MaxInt64))))
-	}
-	for _, unit := range []struct {
-		name    string
-		seconds float64
-	}{{"ns", 1e-9}, {"µs", 1e-6}, {"ms", 1e-3}} {
-		// Rounded first: 999.96 µs are 1 ms.
-		n, _ := strconv.ParseFloat(strconv.FormatFloat(s/unit.seconds, 'g', 3, 64), 64)
-		if n < 1000 {
-			return strconv.FormatFloat(n, 'f', -1, 64) + " " + unit.name
-		}
-	}
-	return strconv.FormatFloat(s, 'g', 3, 64) + " s"
 }
 
 // perSecondText returns a rate for display.
@@ -78,14 +58,22 @@ func countText(v float64) string { return number(int64(math.Round(v))) }
 // called returns what a page calls a key or a group.
 func called(text string) string { return cmp.Or(text, "(empty)") }
 
-// human returns d in one or two units.
+// secondsText returns a number of seconds for display.
+func secondsText(s float64) string {
+	return human(time.Duration(math.Round(min(s*1e9, math.MaxInt64))))
+}
+
+// human returns d with three digits or in two units.
 func human(d time.Duration) string {
 	const day = 24 * time.Hour
-	switch {
-	case d <= 0:
-		return "0 s"
+	unit := time.Nanosecond
+	for d < time.Minute && d/unit >= 1000 {
+		unit *= 10
+	}
+	switch d = max(d, 0).Round(unit); { // 59.97 s are 1m.
 	case d < time.Minute:
-		return precise(d.Seconds())
+		text, letters := d.String(), strings.IndexFunc(d.String(), unicode.IsLetter)
+		return text[:letters] + " " + text[letters:]
 	case d < time.Hour:
 		return twoUnits(d, time.Minute, "m", time.Second, "s")
 	case d < 2*day:

@@ -41,7 +41,7 @@ func newTimesRow(name string, h *workqueue.Histogram) timesRow {
 	if n == 0 {
 		return timesRow{name, "0", "–", "–", "–", "–"}
 	}
-	mean := precise(h.Sum / float64(n))
+	mean := secondsText(h.Sum / float64(n))
 	return timesRow{name, number(n), mean, atMost(h, n, 0.5), atMost(h, n, 0.9), atMost(h, n, 0.99)}
 }
 
@@ -50,11 +50,11 @@ func atMost(h *workqueue.Histogram, count uint64, part float64) string {
 	want, seen, last := uint64(math.Ceil(float64(count)*part)), uint64(0), 0.0
 	for i, bound := range h.Bounds {
 		if seen += h.Counts[i]; seen >= want {
-			return fmt.Sprint("≤ ", precise(bound))
+			return fmt.Sprint("≤ ", secondsText(bound))
 		}
 		last = bound
 	}
-	return "> " + precise(last)
+	return "> " + secondsText(last)
 }
 
 // difference returns what now has counted since before, or now if before is no earlier state of it.
