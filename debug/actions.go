@@ -96,7 +96,7 @@ var actions = []*action{
 		Name: "pause_group", ofGroup: true, done: "Paused group %s%s.",
 		isPossible: func(r *reading) bool { return r.entry.queue.PauseGroup != nil },
 		ifShutDown: "The queue is shut down: it cannot be paused.",
-		suits:      func(k keyRow) bool { return k.GroupToPause != "" },
+		suits:      func(k keyRow) bool { return k.InQueue.Group != "" && k.IsGroupWhole },
 		toQueue: func(r *reading, group string, lasts time.Duration) {
 			r.entry.queue.PauseGroup(group, lasts)
 		},

@@ -41,9 +41,8 @@ func errorsOf(a, b sample) float64 { return perSecond(b.errors-a.errors, a, b) }
 func perSecond(n float64, a, b sample) float64 { return max(0, n) / max(1, b.at.Sub(a.at).Seconds()) }
 
 var (
-	queued     = source{"a", "queued", func(_, b sample) float64 { return b.queued }}
 	keySources = []source{
-		queued,
+		{"a", "queued", func(_, b sample) float64 { return b.queued }},
 		{"b", "in work", func(_, b sample) float64 { return b.inWork }},
 		{"c", "waiting", func(_, b sample) float64 { return b.waiting }},
 		{"d", "on hold", func(_, b sample) float64 { return b.onHold }},
@@ -59,13 +58,8 @@ func charts(samples []sample) []chart {
 	}
 }
 
-// sparks returns what is drawn in a queue's row of the list, each number on its own scale.
-func sparks(samples []sample) []chart {
-	return []chart{
-		newChart("Queued", samples, countText, queued),
-		newChart("Adds per second", samples, perSecondText, source{"c", "adds", addsOf}),
-	}
-}
+// spark returns what is drawn in a queue's row of the list.
+func spark(samples []sample) chart { return newChart("Queued", samples, countText, keySources[0]) }
 
 // newChart draws the sources on one axis from 0 to the greatest of their values. The last sample is at the
 // right edge.
@@ -95,7 +89,8 @@ func line(values []float64, top float64) string {
 	var line strings.Builder
 	for i, v := range values {
 		across := chartWidth * (1 - float64(len(values)-1-i)/(historyLen-2))
-		fmt.Fprintf(&line, "%c%.4g,%.4g", "ML"[min(i, 1)], across, 1+(chartHeight-2)*(1-v/max(top, math.SmallestNonzeroFloat64)))
+		down := 1 + (chartHeight-2)*(1-v/max(top, math.SmallestNonzeroFloat64))
+		fmt.Fprintf(&line, "%c%.4g,%.4g", "ML"[min(i, 1)], across, down)
 	}
 	return line.String()
 }

@@ -3,6 +3,7 @@ package debug
 import (
 	"cmp"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,15 +132,23 @@ func (e *codedErrors) setText(pattern string) {
 	}
 }
 
+// gap stands for what differs from key to key, and codeMark in a pattern for what may be a code.
 const (
-	// gap stands for what differs from key to key, and codeMark in a pattern for what may be a code.
 	gap      = "…"
 	codeMark = "\x00"
-	// separators are between the words of an error.
-	separators = " \t\r\n:;,\"'()[]{}="
 )
 
-// code is a word that may be one. A named one is one by its form or by the word before.
+var (
+	aWord  = regexp.MustCompile(`[^ \t\r\n:;,"'()\[\]{}=]+`)
+	aDigit = regexp.MustCompile(`[0-9]`)
+	// aCode is a number of five digits at most, or digits with capitals, such as 40P01 and ORA-00060.
+	aCode = regexp.MustCompile(`^(?:[0-9]{1,5}|[0-9A-Z_-]*[A-Z_-][0-9A-Z_-]*)$`)
+	// namesCode is a word before a code.
+	namesCode = regexp.MustCompile(`(?i)^http/|(?:status|code|http|error|err|errno|sqlstate|exit|signal)$`)
+)
+
+// code is a word that may be one. A named one is the value of an HTTP status, or comes after a word such as
+// "status".
 type code struct {
 	text  string
 	named bool
@@ -152,49 +161,22 @@ func patternOf(err, key string) (pattern string, codes []code) {
 	if len(key) > 2 { // A shorter one is a part of many words.
 		err = strings.ReplaceAll(err, key, gap)
 	}
-	var text strings.Builder
-	before := "" // the word before
-	for err != "" {
-		length := strings.IndexAny(err, separators)
-		if length < 0 {
-			length = len(err)
-		}
-		word, rest := err[:length], err[length:]
-		isCode, named := codeLike(before, word)
+	last := ""
+	pattern = aWord.ReplaceAllStringFunc(err, func(word string) string {
+		before := last
+		last = word
 		switch {
-		case word != "" && (word == key || strings.Contains(word, gap)):
-			text.WriteString(gap)
-		case isCode:
-			text.WriteString(codeMark)
-			codes = append(codes, code{word, named})
-		case strings.ContainsAny(word, "0123456789"):
-			text.WriteString(gap)
-		default:
-			text.WriteString(word)
+		case word == key || strings.Contains(word, gap):
+			return gap
+		case !aDigit.MatchString(word):
+			return word
+		case len(word) > 12 || !aCode.MatchString(word):
+			return gap
 		}
-		between := len(rest) - len(strings.TrimLeft(rest, separators))
-		text.WriteString(rest[:between])
-		before, err = word, rest[between:]
-	}
-	return text.String(), codes
-}
-
-// codeNames are how words end that name a code.
-var codeNames = []string{"status", "code", "http", "error", "err", "errno", "sqlstate", "exit", "signal"}
-
-// codeLike reports whether a word may be a code: a number of five digits at most, or digits with capitals,
-// such as 40P01 and ORA-00060. It is named if it has the value of an HTTP status, or comes after a word such
-// as "status".
-func codeLike(before, word string) (is, named bool) {
-	const digits, capitals = "0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
-	isNumber := word != "" && strings.Trim(word, digits) == ""
-	isMixed := !isNumber && strings.ContainsAny(word, digits) && strings.Trim(word, digits+capitals) == ""
-	if is = isNumber && len(word) <= 5 || isMixed && len(word) <= 12; !is {
-		return false, false
-	}
-	before = strings.ToLower(before)
-	number, _ := strconv.Atoi(word)
-	named = len(word) == 3 && http.StatusText(number) != "" || strings.HasPrefix(before, "http/") ||
-		slices.ContainsFunc(codeNames, func(name string) bool { return strings.HasSuffix(before, name) })
-	return true, named
+		number, _ := strconv.Atoi(word)
+		isStatus := len(word) == 3 && http.StatusText(number) != ""
+		codes = append(codes, code{word, isStatus || namesCode.MatchString(before)})
+		return codeMark
+	})
+	return pattern, codes
 }

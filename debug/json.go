@@ -42,18 +42,10 @@ type countReport struct {
 // object is what a page is as JSON.
 type object map[string]any
 
-// queueJSON is a queue, as it and its pools say themselves. Error says why not all of it is known.
-type queueJSON struct {
-	ID    string          `json:"id"`
-	Name  string          `json:"name"`
-	Stats workqueue.Stats `json:"stats"`
-	Pools []worker.Stats  `json:"pools"`
-	Error string          `json:"error,omitempty"`
-}
-
-func (r *reading) json() queueJSON {
+// json returns a queue, as it and its pools say themselves. Its error is why not all of it is known.
+func (r *reading) json() object {
 	pools := mapped(r.Pools, func(p poolReading) worker.Stats { return p.Stats })
-	return queueJSON{r.ID(), r.Name(), r.Stats, pools, r.Missing()}
+	return object{"id": r.ID(), "name": r.Name(), "stats": r.Stats, "pools": pools, "error": r.Missing()}
 }
 
 // keyJSON is a key, as its queue and its pools say themselves. Texts are cut and printable. Bytes is how long

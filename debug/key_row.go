@@ -1,6 +1,10 @@
 package debug
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -18,14 +22,11 @@ type keyRow struct {
 	// At is when that was so.
 	At      time.Time
 	QueueID string
-	// Actions are what can be done with it. GroupToPause is the whole name of its group, which an action needs,
-	// unless that is too long for a button.
+	// Actions are what can be done with it. IsGroupWhole reports that the page shows the whole name of its group,
+	// which an action needs.
 	Actions      actionSet
-	GroupToPause string
+	IsGroupWhole bool
 }
-
-// maxGroup is how many bytes a group's name has at most, if it is to be paused from the page.
-const maxGroup = 4 << 10
 
 // row returns what pages show of k, with what of can can be done with it. It calls the key's own methods.
 func (r *reading) row(k knownKey, can actionSet) keyRow {
@@ -35,10 +36,9 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 	if row.State == stateAbsent && r.missing != nil {
 		row.State = stateUnknown
 	}
-	if len(k.inQueue.Group) <= maxGroup {
-		row.GroupToPause = k.inQueue.Group
-	}
+	group := k.inQueue.Group
 	k = k.printable(row.Key)
+	row.IsGroupWhole = k.inQueue.Group == group
 	row.InQueue, row.InPools, row.Failure = k.inQueue, k.inPools, k.failure()
 	if row.Causes = row.InQueue.Causes; row.Causes == nil && !row.InPools.Causes.IsZero() {
 		row.Causes = &row.InPools.Causes
@@ -149,4 +149,31 @@ func (k keyRow) Error() string {
 		return ""
 	}
 	return k.Failure.Err
+}
+
+// keyText returns what a key is called: a string itself, of other types what fmt says. It calls the
+// methods of the key, so no lock may be held.
+func keyText(key any) string {
+	switch key := key.(type) {
+	case string: // not by fmt, which copies it
+		return key
+	case error, fmt.Stringer, fmt.Formatter:
+		return fmt.Sprint(key)
+	}
+	// fmt follows a pointer to a struct, which somebody may be changing.
+	if v := reflect.ValueOf(key); v.Kind() == reflect.Pointer {
+		return fmt.Sprintf("(%T)(%p)", key, key)
+	}
+	return fmt.Sprintf("%+v", key)
+}
+
+// keyID distinguishes keys whose texts are alike. It is the same in each run of the program, except for
+// pointers.
+func keyID(key any) string {
+	format := "%T %#v"
+	if reflect.ValueOf(key).Kind() == reflect.Pointer {
+		format = "%T %p"
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, format, key, key))
+	return base64.RawURLEncoding.EncodeToString(sum[:4]) // The text must fit, too.
 }

@@ -150,7 +150,7 @@
 
 	// confirmed asks whether to do what a form is for. To an action on a set of keys it adds their number.
 	async function confirmed(form) {
-		const { action, queue, key, called, of: set, error, for: lasts } = Object.fromEntries(form);
+		const { action, queue, key, group, of: set, error, for: lasts } = Object.fromEntries(form);
 		let asked;
 		if (set !== undefined) {
 			const { count, more, error: failed } = await countOf(queue, set, error);
@@ -165,7 +165,7 @@
 			const name = document.querySelector("h1").textContent;
 			asked = question(action, lasts === undefined ? name : `${name} for ${lasts}`);
 		} else {
-			asked = question(action, (key ?? called) || "(empty)");
+			asked = question(action, (key ?? group) || "(empty)");
 		}
 		return asked === undefined || confirm(asked);
 	}

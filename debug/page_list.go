@@ -26,10 +26,10 @@ type listPage struct {
 	Pager            pager
 }
 
-// listRow is a queue on the list, with its charts.
+// listRow is a queue on the list, with its chart.
 type listRow struct {
 	*reading
-	Sparks []chart
+	Spark chart
 }
 
 // compareTrouble orders the queues: the worst colour first; then what takes longest and, in queues without
@@ -92,12 +92,12 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 	})
 	all = all[(p.Pager.Page-1)*pageLen:]
 	for _, r := range all[:min(pageLen, len(all))] {
-		p.Rows = append(p.Rows, listRow{r, sparks(r.entry.history.all())})
+		p.Rows = append(p.Rows, listRow{r, spark(r.entry.history.all())})
 	}
 	p.page = newPage(0, object{
 		"time": p.Time, "registered": p.Registered, "matching": p.Matching, "search": search,
 		"page": p.Pager.Page, "pages": p.Pager.Pages,
-		"queues": mapped(p.Rows, func(r listRow) queueJSON { return r.json() }),
+		"queues": mapped(p.Rows, func(r listRow) object { return r.json() }),
 	}, "search", search, "page", p.Pager.Page)
 	return p
 }

@@ -34,9 +34,10 @@ func (s *search) offer(k knownKey) {
 		s.exact, s.keys, s.more = true, nil, false
 	}
 	isSame := func(have knownKey) bool { return have.key() == k.key() }
-	if i := slices.IndexFunc(s.keys, isSame); i >= 0 {
-		s.keys[i].addPool(k.inPools)
-	} else if s.more = s.more || len(s.keys) == maxFound; !s.more {
+	if slices.ContainsFunc(s.keys, isSame) {
+		return
+	}
+	if s.more = s.more || len(s.keys) == maxFound; !s.more {
 		s.keys = append(s.keys, k)
 	}
 }

@@ -30,14 +30,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		status, template, model := h.answer(r)
-		if template == "" || r.URL.Query().Get("format") == "json" {
-			writeJSON(w, r, status, model.asJSON())
-		} else {
-			writePage(w, r, status, template, model)
+		if r.URL.Query().Get("format") == "json" {
+			template = ""
 		}
+		respond(w, r, status, template, model)
 	case r.Method == http.MethodPost && h.audit != nil:
-		status, report := h.serveAction(w, r)
-		writeJSON(w, r, status, report)
+		status, answer := h.serveAction(w, r)
+		respond(w, r, status, "", page{json: answer})
 	default:
 		w.Header().Set("Allow", allow)
 		text := "Only " + allow + "."
@@ -48,19 +47,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func writeJSON(w http.ResponseWriter, r *http.Request, status int, report any) {
-	var body bytes.Buffer
-	err := json.NewEncoder(&body).Encode(report)
-	write(w, r, status, "application/json", &body, err)
-}
+// model is what a template makes a page of.
+type model interface{ asJSON() any }
 
-func writePage(w http.ResponseWriter, r *http.Request, status int, template string, model any) {
+// respond writes a page, as JSON without a template.
+func respond(w http.ResponseWriter, r *http.Request, status int, template string, m model) {
 	var body bytes.Buffer
-	err := pages[template].ExecuteTemplate(&body, "layout", model)
-	write(w, r, status, "text/html; charset=utf-8", &body, err)
-}
-
-func write(w http.ResponseWriter, r *http.Request, status int, contentType string, body *bytes.Buffer, err error) {
+	contentType, err := "text/html; charset=utf-8", error(nil)
+	if template == "" {
+		contentType, err = "application/json", json.NewEncoder(&body).Encode(m.asJSON())
+	} else {
+		err = pages[template].ExecuteTemplate(&body, "layout", m)
+	}
 	if err != nil {
 		slog.ErrorContext(r.Context(), "workqueue/debug: a page cannot be made", "url", r.URL.String(), "err", err)
 		http.Error(w, "The page cannot be made.", http.StatusInternalServerError)
@@ -81,8 +79,8 @@ const (
 	searchTime = time.Minute
 )
 
-// answer returns the page that r asks for, and its template.
-func (h *Handler) answer(r *http.Request) (status int, template string, model interface{ asJSON() any }) {
+// answer returns the page that r asks for, and its template if it can be HTML.
+func (h *Handler) answer(r *http.Request) (status int, template string, m model) {
 	query, limit := r.URL.Query(), pageTime
 	if query.Has("key") {
 		limit = searchTime
@@ -98,8 +96,8 @@ func (h *Handler) answer(r *http.Request) (status int, template string, model in
 		gone := fmt.Sprintf("No queue %s is registered, or none is any more.", cut(query.Get("queue"), maxName))
 		return http.StatusNotFound, "gone", newGonePage("No such queue", gone)
 	case query.Has("count"):
-		status, model := h.countPage(h.read(ctx, e), query)
-		return status, "", model
+		status, counted := h.countPage(h.read(ctx, e), query)
+		return status, "", counted
 	case query.Has("state"):
 		of := sectionOf(query.Get("state"))
 		if of == nil {

@@ -137,12 +137,12 @@ func TestJSONOfActions(t *testing.T) {
 	q.Add("run")
 	q.Get()
 	fail(t, q, "fails\n")
-	wantBody(t, get(h, "?format=json"), `"queues":[{"id":"orders","name":"orders",`)
+	wantBody(t, get(h, "?format=json"), `"queues":[{"error":"","id":"orders","name":"orders",`)
 	for _, query := range []string{"?queue=orders", "?queue=orders&state=failing"} {
 		wantBody(t, get(h, query+"&format=json"), `{"key":"fails\\n","id":"9swsng","bytes":6,`)
 	}
 	for _, query := range []string{"?queue=orders&key=run", "?queue=orders&key=run&id=1ASo8w"} {
-		wantBody(t, get(h, query+"&format=json"), `"keys":[{"key":"run","id":"1ASo8w",`, `"queue":{"id":"orders",`)
+		wantBody(t, get(h, query+"&format=json"), `"keys":[{"key":"run","id":"1ASo8w",`, `"queue":{"error":"","id":"orders",`)
 	}
 	wantBody(t, get(h, "?queue=orders&count=failing"), `{"count":1,"more":false}`)
 }

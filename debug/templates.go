@@ -100,14 +100,11 @@ func timeHTML(t time.Time, d time.Duration, more string) template.HTML {
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `">` + human(d) + more + "</time>")
 }
 
-// optional are the fields of a query that an address leaves out if they are empty.
-var optional = []string{"search", "error", "id"}
-
-// href returns an address of the page, for names and values in turn.
+// href returns an address of the page, for names and values in turn. Of empty values it has only that of a key.
 func href(of ...any) string {
 	v := make(url.Values)
 	for i := 0; i < len(of); i += 2 {
-		if of[i+1] != "" || !slices.Contains(optional, of[i].(string)) {
+		if of[i+1] != "" || of[i] == "key" {
 			v.Set(of[i].(string), fmt.Sprint(of[i+1]))
 		}
 	}
