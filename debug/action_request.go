@@ -87,16 +87,12 @@ const (
 	maxForm = 512 << 10
 )
 
-var errPanicked = refuse(http.StatusInternalServerError, "A method of the queue has panicked.")
-
 var crossOrigin = http.NewCrossOriginProtection()
 
 // serveAction does what a POST asks for, and reports it to the audit hook.
 func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status int, answer actionAnswer) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	a, err := parseAction(r)
-	a.Err = errPanicked
-	defer func() { h.audit(r, a) }()
 	answer = actionAnswer{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
 	if err == nil {
 		answer.keysDone, answer.Text, err = h.act(r.Context(), a, r.PostForm)
@@ -105,6 +101,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 	if a.Err = err; err != nil {
 		answer.Error = err.Error()
 	}
+	h.audit(r, a)
 	return statusOf(err), answer
 }
 

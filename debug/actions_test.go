@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"iter"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -355,25 +354,6 @@ func TestCancel(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	})
-}
-
-// A method of the queue panics: the action is reported as failed.
-func TestActionThatPanics(t *testing.T) {
-	h := newAudited(t)
-	a := workqueue.KeySnapshot[any]{Key: "a", State: workqueue.KeyWaiting}
-	inspect(h, "q", workqueue.Inspector{
-		Stats: noStats, AddCause: func(any, workqueue.Cause) { panic("broken") },
-		SnapshotKey: func(any) (workqueue.KeySnapshot[any], bool) { return a, true },
-		SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
-			return slices.Values([]workqueue.KeySnapshot[any]{a})
-		},
-	})
-	defer func() {
-		if recover() == nil || len(h.actions) != 1 || h.last().Err == nil {
-			t.Errorf("the audit got %+v", h.actions)
-		}
-	}()
-	post(t, h, asPage, "queue", "q", "action", "retry", "key", "a")
 }
 
 // Without actions a page has no buttons.

@@ -50,11 +50,15 @@ var (
 	rateSources = []source{{"a", "adds", addsOf}, {"b", "dones", donesOf}, {"d", "errors", errorsOf}}
 )
 
-// charts returns what is drawn on a queue's page.
-func charts(samples []sample) []chart {
+// charts returns what is drawn on a queue's page. A queue that does not read the clock does not count dones.
+func charts(samples []sample, isTimed bool) []chart {
+	rates := rateSources
+	if !isTimed {
+		rates = []source{rates[0], rates[2]}
+	}
 	return []chart{
 		newChart("Keys", samples, countText, keySources...),
-		newChart("Per second", samples, perSecondText, rateSources...),
+		newChart("Per second", samples, perSecondText, rates...),
 	}
 }
 

@@ -22,3 +22,10 @@ func (h *Handler) Minute(id string) (adds, dones, errors float64) {
 	m := h.read(context.Background(), h.find(id)).Minute
 	return m.Adds, m.Dones, m.Errors
 }
+
+// Shown returns how many queues and pools there are.
+func (h *Handler) Shown() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.mu.byID)
+}

@@ -34,9 +34,8 @@ type Options struct {
 //
 // [Register] shows other queues.
 //
-// While it shows something, the handler has a goroutine that reads the numbers of all queues every few
-// seconds, so that the charts are there at the first look. For a thousand queues that takes a few
-// milliseconds. It takes 10 KB for each queue.
+// A goroutine of the handler reads the numbers of all queues every five seconds, so that the charts are there
+// at the first look. For a thousand queues that takes a few milliseconds. It takes 10 KB for each queue.
 type Handler struct {
 	// Times has the methods of a provider that makes no metrics.
 	Times
@@ -45,7 +44,8 @@ type Handler struct {
 	metrics workqueue.StatsProvider
 	audit   func(*http.Request, Action) // nil without actions
 
-	// running waits for the sampler.
+	// stop ends the sampler, and running waits for it.
+	stop    context.CancelFunc
 	running sync.WaitGroup
 	// searching is for pages that go over all keys of a queue, and acting for actions, which wait for no page.
 	searching, acting turn
@@ -59,14 +59,11 @@ type Handler struct {
 		byQueue, poolEntries map[any]*entry
 		// madeUp counts the ids that had to be made up.
 		madeUp int
-		// stop ends the sampler. It is nil while nothing is shown.
-		stop   context.CancelFunc
 		closed bool
 	}
 }
 
-// NewHandler returns a handler that shows no queue yet. Until it shows one it has no goroutine, and needs no
-// Close.
+// NewHandler returns a handler that shows no queue yet. Close it to end its goroutine.
 func NewHandler(o Options) *Handler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -82,6 +79,10 @@ func NewHandler(o Options) *Handler {
 			h.audit = logAction
 		}
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	h.stop = stop
+	ticker := h.clock.NewTicker(sampleEvery)
+	h.running.Go(func() { h.sample(ctx, ticker) })
 	return h
 }
 
@@ -103,28 +104,11 @@ func Register[T comparable](h *Handler, name string, q workqueue.TypedInterface[
 // shows no queues. Close may be called any number of times.
 func (h *Handler) Close() {
 	defer h.running.Wait()
+	h.stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.closed = true
 	clear(h.mu.byID)
 	clear(h.mu.byQueue)
 	clear(h.mu.poolEntries)
-	h.stopIfEmptyLocked()
-}
-
-// startLocked starts the sampler unless it runs.
-func (h *Handler) startLocked() {
-	if h.mu.stop == nil {
-		ctx, stop := context.WithCancel(context.Background())
-		h.mu.stop = stop
-		ticker := h.clock.NewTicker(sampleEvery)
-		h.running.Go(func() { h.sample(ctx, ticker) })
-	}
-}
-
-func (h *Handler) stopIfEmptyLocked() {
-	if h.mu.stop != nil && len(h.mu.byID) == 0 {
-		h.mu.stop()
-		h.mu.stop = nil
-	}
 }

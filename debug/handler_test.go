@@ -89,11 +89,10 @@ func TestQueueThatHasEndedGoes(t *testing.T) {
 	})
 }
 
-// A queue or a pool that has ended is let go of even if no page is asked for, and the goroutine goes with the
-// last one.
+// A queue or a pool that has ended is let go of even if no page is asked for.
 func TestSamplerLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{})
+		h := newHandler(t, debug.Options{})
 		q := workqueue.NewTypedRateLimitingQueue[string](nil)
 		debug.Register(h, "q", q)
 		start(t, worker.New(q, func(context.Context, string) error { return nil },
@@ -101,7 +100,9 @@ func TestSamplerLetsGo(t *testing.T) {
 		q.ShutDown()
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		// The bubble ends only if no goroutine is left, and h is not closed.
+		if n := h.Shown(); n > 0 {
+			t.Errorf("%d are shown", n)
+		}
 	})
 }
 

@@ -46,9 +46,6 @@ func (r *reading) sample() sample {
 	}
 	if s.WorkDuration != nil {
 		m.dones = float64(s.WorkDuration.Count())
-	} else if s.Shared == nil { // A shared queue counts its own adds alone.
-		// What was added is done, or still there.
-		m.dones = max(0, m.adds-float64(s.Queued+s.Again+s.Processing))
 	}
 	return m
 }

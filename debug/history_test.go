@@ -10,7 +10,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
-	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -60,23 +59,6 @@ func TestBurstBetweenSamples(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if m := perSecond(h, "q"); math.Round(m.Adds) != 10 {
 			t.Errorf("600 adds in the last minute: %+v", m)
-		}
-	})
-}
-
-// Without times, dones are what was added and is not there any more.
-func TestDonesWithoutTimes(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		q := workqueue.NewTyped[int]()
-		debug.Register(h, "q", q)
-		pass(q, 10, 0)
-		q.Add(1)
-		q.Add(2)
-		q.Get()
-		q.Add(1)
-		time.Sleep(10 * time.Second)
-		if m := perSecond(h, "q"); m.Dones != 1 || m.Adds != 1.3 {
-			t.Errorf("%+v", m)
 		}
 	})
 }
@@ -147,24 +129,6 @@ func TestEarlyTick(t *testing.T) {
 		synctest.Wait()
 		if all := h.History("q"); len(all) != 2 || all[1].Adds != 1 {
 			t.Errorf("%+v", all)
-		}
-	})
-}
-
-// The keys of a shared queue are those of all processes, and its adds those of this one. So how many are done
-// is not known.
-func TestDonesOfSharedQueue(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		var queued atomic.Int64
-		inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats {
-			return workqueue.Stats{Name: "q", Adds: 1_000_000, Queued: int(queued.Load()),
-				Shared: &leasing.Stats{}}
-		}})
-		time.Sleep(12 * time.Second)
-		queued.Store(1) // by another process
-		time.Sleep(12 * time.Second)
-		if m := perSecond(h, "q"); m.Dones != 0 {
-			t.Errorf("%+v", m)
 		}
 	})
 }

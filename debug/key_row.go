@@ -22,8 +22,8 @@ type keyRow struct {
 	// At is when that was so.
 	At      time.Time
 	QueueID string
-	// Actions are what can be done with it. IsGroupWhole reports that the page shows the whole name of its group,
-	// which an action needs.
+	// Actions are what can be done with it. IsGroupWhole reports that the page shows the whole name of its
+	// group, which an action needs.
 	Actions      actionSet
 	IsGroupWhole bool
 }

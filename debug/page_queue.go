@@ -44,8 +44,9 @@ type pausedGroup struct {
 func (h *Handler) queuePage(r *reading, query url.Values) *queuePage {
 	history, q := &r.entry.history, r.entry.queue
 	p := &queuePage{
-		Queue: r, Charts: charts(history.all()), Times: history.recent(r.times()), Busiest: r.busiestRows(),
-		Errors: cut(query.Get("error"), maxError), Sections: make(map[string]section), Actions: h.actionsOf(r),
+		Queue: r, Charts: charts(history.all(), r.IsTimed()), Times: history.recent(r.times()),
+		Busiest: r.busiestRows(), Errors: cut(query.Get("error"), maxError),
+		Sections: make(map[string]section), Actions: h.actionsOf(r),
 	}
 	for _, name := range r.PausedGroups[:min(len(r.PausedGroups), maxKeys)] {
 		g := q.SnapshotGroup(name)

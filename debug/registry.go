@@ -64,7 +64,6 @@ func (h *Handler) addLocked(e *entry, id string) {
 		h.mu.madeUp++
 	}
 	h.mu.byID[e.id] = e
-	h.startLocked()
 }
 
 // removeIfEnded removes the queue with that id if it has ended and the sampler has not noticed yet. A queue
@@ -82,7 +81,6 @@ func (h *Handler) remove(e *entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.removeLocked(e)
-	h.stopIfEmptyLocked()
 }
 
 func (h *Handler) removeLocked(e *entry) {
@@ -126,7 +124,6 @@ func (h *Handler) removePool(of any, p *worker.Inspector) {
 	if len(e.pools) == 0 {
 		delete(h.mu.poolEntries, of)
 		h.removeLocked(e)
-		h.stopIfEmptyLocked()
 	}
 }
 

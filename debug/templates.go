@@ -100,7 +100,8 @@ func timeHTML(t time.Time, d time.Duration, more string) template.HTML {
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `">` + human(d) + more + "</time>")
 }
 
-// href returns an address of the page, for names and values in turn. Of empty values it has only that of a key.
+// href returns an address of the page, for names and values in turn. It leaves out empty values, but not an
+// empty key.
 func href(of ...any) string {
 	v := make(url.Values)
 	for i := 0; i < len(of); i += 2 {

@@ -123,7 +123,10 @@ func serve(ctx context.Context, addr string, registry *prometheus.Registry,
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.Handle("/debug/workqueue/", http.StripPrefix("/debug/workqueue", page))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
+	context.AfterFunc(ctx, func() {
+		_ = server.Close()
+		page.Close()
+	})
 	go func() { _ = server.Serve(l) }()
 	logger.Info("Serving", "metrics", fmt.Sprintf("http://%s/metrics", l.Addr()), "debug_page",
 		fmt.Sprintf("http://%s/debug/workqueue/", l.Addr()))
