@@ -3,23 +3,10 @@ package sharding
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 func (m *Member) recordName(id string) string { return m.config.Group + "-member-" + id }
 func (m *Member) tableName() string           { return m.config.Group + "-table" }
-
-// now is the time since the member's start by its own clock.
-func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
-
-// margin makes up for clocks of different speed. Keys have one holder as long as the slowest clock shows more
-// than 5/6 of a lease while the fastest shows a whole one. chrony, while it corrects a clock, makes it 8.3 %
-// wrong at most.
-func (m *Member) margin() time.Duration { return m.config.Lease / 6 }
-
-// retryDelay is the pause after a failed call, and callTimeout how long a call may take.
-func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }
-func (m *Member) callTimeout() time.Duration { return m.config.Lease / 5 }
 
 // call calls f for callTimeout at most, by the member's clock.
 func (m *Member) call(ctx context.Context, f func(context.Context) error) error {
@@ -68,27 +55,4 @@ func (m *Member) listRecords() (records []Record, version string, err error) {
 		return err
 	})
 	return records, version, err
-}
-
-// sleep waits for d, a signal, or the end of ctx or the member, for which it returns an error.
-func (m *Member) sleep(ctx context.Context, d time.Duration, signals <-chan struct{}) error {
-	timer := m.config.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-signals:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-m.ctx.Done():
-		return m.ctx.Err()
-	}
-	return nil
-}
-
-// signal makes a loop look again.
-func signal(toLoop chan struct{}) {
-	select {
-	case toLoop <- struct{}{}:
-	default: // It has not received the last one yet.
-	}
 }

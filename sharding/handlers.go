@@ -62,16 +62,16 @@ func (m *Member) anyBusy() bool {
 	return false
 }
 
-// holding is a time during which handlers of a slot may run. Their contexts end with it.
-type holding struct {
+// tenure is a time for which the member has a slot. Handlers' contexts end with it.
+type tenure struct {
 	epoch int64
-	// cause is why the holding has ended, if it has. contexts has the *handlerContext of each handler, and of
+	// cause is why the tenure has ended, if it has. contexts has the *handlerContext of each handler, and of
 	// each key on hold.
 	cause    atomic.Pointer[error]
 	contexts sync.Map
 }
 
-// handlerContext is a context that ends with a holding and, if its key is on hold, when the slot is to move.
+// handlerContext is a context that ends with a tenure and, if its key is on hold, when the slot is to move.
 type handlerContext struct {
 	context.Context
 	end    context.CancelCauseFunc
@@ -90,15 +90,15 @@ func Fence(ctx context.Context) (int64, bool) {
 	return fence, ok
 }
 
-// end ends the holding and its contexts with that cause, unless it has ended already.
-func (h *holding) end(cause error) {
-	h.cause.CompareAndSwap(nil, &cause)
-	h.endContexts(cause, false)
+// end ends the tenure and its contexts with that cause, unless it has ended already.
+func (t *tenure) end(cause error) {
+	t.cause.CompareAndSwap(nil, &cause)
+	t.endContexts(cause, false)
 }
 
 // endContexts ends all contexts, or those of keys on hold.
-func (h *holding) endContexts(cause error, onHold bool) {
-	h.contexts.Range(func(c, _ any) bool {
+func (t *tenure) endContexts(cause error, onHold bool) {
+	t.contexts.Range(func(c, _ any) bool {
 		if c := c.(*handlerContext); c.onHold || !onHold {
 			c.end(cause)
 		}
@@ -106,16 +106,16 @@ func (h *holding) endContexts(cause error, onHold bool) {
 	})
 }
 
-// contextFrom returns a context from ctx that ends with the holding.
-func (h *holding) contextFrom(ctx context.Context, onHold bool) (context.Context, context.CancelFunc) {
-	fenced, end := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.epoch))
+// contextFrom returns a context from ctx that ends with the tenure.
+func (t *tenure) contextFrom(ctx context.Context, onHold bool) (context.Context, context.CancelFunc) {
+	fenced, end := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, t.epoch))
 	c := &handlerContext{fenced, end, onHold}
-	h.contexts.Store(c, nil)
-	if cause := h.cause.Load(); cause != nil { // after the Store
+	t.contexts.Store(c, nil)
+	if cause := t.cause.Load(); cause != nil { // after the Store
 		end(*cause)
 	}
 	return c, func() {
-		h.contexts.Delete(c)
+		t.contexts.Delete(c)
 		end(nil)
 	}
 }
@@ -136,25 +136,25 @@ func (q *queue[T]) lease(ctx context.Context, key T, onHold bool) (context.Conte
 	if !q.running[slot].has(key) {
 		return ctx, func() {}
 	}
-	h := q.member.holdingOf(slot)
-	leased, release := h.contextFrom(ctx, onHold)
+	t := q.member.tenureOf(slot)
+	leased, release := t.contextFrom(ctx, onHold)
 	if onHold && q.member.state(slot) != held { // after contextFrom: what stops the slot now ends leased as well
-		h.endContexts(ErrHandover, true)
+		t.endContexts(ErrHandover, true)
 	}
 	return leased, release
 }
 
-// holdingOf returns the holding of the slot, or one that has ended.
-func (m *Member) holdingOf(slot int) *holding {
+// tenureOf returns the tenure of the slot, or one that has ended.
+func (m *Member) tenureOf(slot int) *tenure {
 	if m.expired() {
 		m.update(func() {}) // The timer is late.
 	}
-	h := m.slots[slot].holding.Load()
-	if h == nil {
-		h = new(holding)
-		h.end(ErrNotHeld)
+	t := m.slots[slot].tenure.Load()
+	if t == nil {
+		t = new(tenure)
+		t.end(ErrNotHeld)
 	}
-	return h
+	return t
 }
 
 func (q *queue[T]) handlers(slot int) int { return q.running[slot].len() }

@@ -19,11 +19,11 @@ func TestHandoverGivesAwaySlotsOfDead(t *testing.T) {
 	m.mu.members = map[string]*knownMember{
 		"0": {data: alive, usable: true}, "dead": {data: memberData{ID: "dead", Dead: true}}}
 	next, _, _ := m.nextTable("t", m.now())
-	if next == nil || next.slots[0].holder != "0" || next.slots[1].holder != "0" || len(m.mu.changes.log) > 0 {
-		t.Fatalf("FAILURE: the next table is %v, the log %v", next, m.mu.changes.log)
+	if next == nil || next.slots[0].holder != "0" || next.slots[1].holder != "0" || len(m.mu.effects.log) > 0 {
+		t.Fatalf("FAILURE: the next table is %v, the log %v", next, m.mu.effects.log)
 	}
-	if m.noteWriteLocked(next, nil); len(m.mu.changes.log) != 1 { // not at each attempt
-		t.Errorf("FAILURE: the log is %v", m.mu.changes.log)
+	if m.noteWriteLocked(next, nil); len(m.mu.effects.log) != 1 { // not at each attempt
+		t.Errorf("FAILURE: the log is %v", m.mu.effects.log)
 	}
 }
 

@@ -53,6 +53,12 @@ func (m *Member) forLease(since time.Duration) bool {
 	return since > 0 && m.now()-since >= m.config.Lease
 }
 
+func (m *Member) lacksQueue() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lacksQueueLocked()
+}
+
 // lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
 func (m *Member) lacksQueueLocked() error {
 	since := &m.mu.health.noQueue

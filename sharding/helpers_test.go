@@ -139,7 +139,7 @@ func addIdleQueue(m *Member) {
 type idleQueue struct{ memberQueue }
 
 func (idleQueue) handlers(int) int { return 0 }
-func (idleQueue) list([]int)       {}
+func (idleQueue) listLater([]int)  {}
 func (idleQueue) ShutDown()        {}
 
 // namespacedName is a key as types.NamespacedName.

@@ -54,7 +54,7 @@ func (m *Member) Leave(ctx context.Context) error {
 		m.mu.Unlock()
 	}
 	m.end()
-	n := m.abandon() // before the wait: nothing but this ends holdings now, and a loop may hang in a logger
+	n := m.abandon() // before the wait: nothing but this ends tenures now, and a loop may hang in a logger
 	m.loops.Wait()
 	m.logger.end()
 	m.mu.Lock()

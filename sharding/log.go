@@ -41,17 +41,6 @@ func (l *memberLog) end() {
 	l.calls.Wait()
 }
 
-type logLine struct {
-	level   slog.Level
-	message string
-	args    []any
-}
-
-// logLocked logs when mu is unlocked.
-func (m *Member) logLocked(level slog.Level, message string, args ...any) {
-	m.mu.changes.log = append(m.mu.changes.log, logLine{level, message, args})
-}
-
 // failureCount counts how often something has failed, as long as no two leases pass without a failure.
 type failureCount struct {
 	failures int

@@ -40,54 +40,63 @@ var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lac
 // Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is
 // made by [Join]; all methods are safe for concurrent use.
 type Member struct {
-	// Four loops work for a member: refreshLoop reads the table and renews the member's record, and
-	// expireLoop ends validity in time (own_record.go); watchLoop hears of all records (watch.go), and
-	// workLoop does all other writes (work.go). What they change under mu takes effect with update
-	// (own_slots.go). Methods named Locked, and those of planner, knownMember and view, need mu. No logger,
-	// store or queue is called under it.
+	// One table, five loops, each with a file of its name, which begins with what it decides: refreshLoop keeps
+	// the member valid, and expireLoop ends its validity in time; watchLoop sees what others write, and
+	// workLoop writes for the group; listLoop, one for each queue, adds the keys of slots that have come.
 
+	// Join sets these, and nobody changes them.
 	config Config
 	store  Store
 	logger memberLog
 	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
-	start   time.Time
-	noQueue failureCount // of workLoop
-
-	slots []ownSlot
-	// states has the state of each slot. They lie close together, because queues read one for each key.
-	states []atomic.Uint32
-	queues atomic.Pointer[[]memberQueue]
-	// The member's validity ends at these times, by the monotonic and by the wall clock. Written under mu.
-	validUntil, wallUntil atomic.Int64
-
+	start                       time.Time
 	ctx                         context.Context // ends with the member, and with it all loops and calls
 	end                         context.CancelFunc
 	loops                       sync.WaitGroup
 	toRefresh, toWork, toExpire chan struct{} // A signal in one makes that loop look again at once.
-	left                        chan struct{} // closed when the member holds nothing any more
+	left                        chan struct{} // closed by workLoop when the member holds nothing any more
 
+	// These are written under mu, and read without it. update, which all loops call, writes slots and states
+	// (own_slots.go) and until when the member is valid, by the monotonic and by the wall clock. NewQueue
+	// writes queues.
+	slots                 []ownSlot
+	states                []atomic.Uint32 // close together: queues read a slot's state for each key
+	validUntil, wallUntil atomic.Int64
+	queues                atomic.Pointer[[]memberQueue]
+
+	// mu guards what follows, and effects are carried out when it is unlocked: see update. Methods named
+	// Locked, and those of planner, knownMember and view, need mu. No logger, store or queue is called under
+	// it, but for isBusy: running.mu may be locked under mu, and nothing the other way round.
 	mu struct {
 		sync.Mutex
-		self        ownRecord
-		view        view
-		members     map[string]*knownMember // by their ids
-		listVersion string                  // of the last list: a watch begins there
-		phase       phase                   // of leaving
-		leaveErr    error                   // why Leave ended early, or the record could not be marked or deleted
-		restored    bool                    // ErrRestored has ended the member.
-		// queueNames are those of its queues, and hashes has their hashes. Each change makes a new map.
+		effects  effects
+		wasValid bool // at the last updateSlotsLocked
+
+		// refreshLoop writes its record and, when the member leaves, workLoop.
+		self ownRecord
+		// refreshLoop and workLoop note what they read and write, and watchLoop what it sees.
+		view    view
+		members map[string]*knownMember // by their ids
+		// handOverAt is when the member may begin to hand over slots: see timeHandoversLocked. It is set with
+		// each new view of the table.
+		handOverAt time.Duration
+		restored   bool // ErrRestored has ended the member: one of these three loops has found a sign.
+		health     health
+		counters   Stats // only the numbers that grow
+
+		listVersion string // watchLoop: of the last list. A watch begins there.
+		// workLoop: makeTableFrom is when the need for a new table arose, or the next try is due: turnLocked
+		// counts from it. planWaitsSince is when the table began not to be as it should be while the plan must
+		// wait. Zero: no need.
+		makeTableFrom, planWaitsSince time.Duration
+
+		// Leave and workLoop:
+		phase    phase // of leaving
+		leaveErr error // why Leave ended early, or the record could not be marked or deleted
+
+		// NewQueue: the names of the queues, and by these their hashes. Each change makes a new map.
 		queueNames []string
 		hashes     map[string]string
-		changes    changes // to carry out when mu is unlocked; see update
-		wasValid   bool    // at the last updateSlotsLocked
-		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked. makeTableFrom
-		// is when the need for a new table arose, or the next try is due: turnLocked counts from it. Zero: no
-		// need.
-		handOverAt, makeTableFrom time.Duration
-		// planWaitsSince is when the table began not to be as it should be while the plan must wait, or zero.
-		planWaitsSince time.Duration
-		health         health
-		stats          Stats // only the numbers that grow
 	}
 }
 
@@ -178,7 +187,7 @@ func (m *Member) endRestoredLocked(why string) error {
 			"A backup was restored, or somebody has edited Leases. This replica must restart",
 			"member", m.mu.self.id, "why", why)
 	}
-	m.mu.restored, m.mu.self.alive, m.mu.changes.shutDown = true, false, true
+	m.mu.restored, m.mu.self.alive, m.mu.effects.shutDown = true, false, true
 	m.end()
 	return ErrRestored
 }

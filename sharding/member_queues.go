@@ -10,8 +10,8 @@ import (
 type memberQueue interface {
 	// handlers returns how many keys of the slot are being handled.
 	handlers(slot int) int
-	// list makes the queue list the keys of these slots, and does not block.
-	list(slots []int)
+	// listLater makes the queue list the keys of slots that are held now, and does not block.
+	listLater(slots []int)
 	// nameAndHash returns the queue's name, and that of its hash.
 	nameAndHash() (name, hash string)
 	ShutDown()
@@ -29,7 +29,7 @@ func (m *Member) register(q memberQueue) (err error) {
 			slots = append(slots, i)
 		}
 	}
-	q.list(slots)
+	q.listLater(slots)
 	return nil
 }
 
@@ -49,7 +49,7 @@ func (m *Member) registerLocked(q memberQueue) error {
 	signal(m.toRefresh) // The record says whether the member takes slots.
 	queues := append(slices.Clone(*m.queues.Load()), q)
 	m.queues.Store(&queues)
-	m.mu.changes.shutDown = m.mu.changes.shutDown || m.mu.restored
+	m.mu.effects.shutDown = m.mu.effects.shutDown || m.mu.restored
 	return nil
 }
 

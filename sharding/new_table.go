@@ -9,7 +9,7 @@ import (
 
 // makeTable makes a table if the group has no table.
 func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
-	t, known, due := m.newTable(now)
+	t, known, due := m.tableToMake(now)
 	if t == nil {
 		return due, nil
 	}
@@ -30,7 +30,7 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 }
 
 // newTable returns the table to create now, or nil and when to look again, and the table known so far.
-func (m *Member) newTable(now time.Duration) (t, known *table, due time.Duration) {
+func (m *Member) tableToMake(now time.Duration) (t, known *table, due time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	view := &m.mu.view
@@ -43,7 +43,7 @@ func (m *Member) newTable(now time.Duration) (t, known *table, due time.Duration
 		return nil, nil, due
 	}
 	epoch := max(m.config.Clock.Now().UnixMilli(), view.epochEver+1)
-	t = newTable(m.config.newID("table"), m.config.Slots, epoch)
+	t = emptyTable(m.config.newID("table"), m.config.Slots, epoch)
 	t.replaces, t.hashes = view.table != nil, m.mu.hashes
 	return t, view.table, now
 }

@@ -88,7 +88,7 @@ func TestNewTableIsSettledAnew(t *testing.T) {
 			if verb != "update" || r.Name != "g-table" || replaced.Swap(true) {
 				return nil
 			}
-			mustRemake(t, store, Record{Name: "g-table", Group: "g", Data: newTable("other", 3, 4e12).encode()})
+			mustRemake(t, store, Record{Name: "g-table", Group: "g", Data: emptyTable("other", 3, 4e12).encode()})
 			return ErrNotFound
 		})
 		go func() { _ = a.Leave(t.Context()) }()
@@ -160,7 +160,7 @@ func TestNewTableWithLowerEpoch(t *testing.T) {
 		a, b, _, _ := two(t, store, 2)
 		synctest.Wait()
 		before := a.mu.view.table.slots[0].epoch
-		mustRemake(t, store, Record{Name: "g-table", Group: "g", Data: newTable("other", 2, 5).encode()})
+		mustRemake(t, store, Record{Name: "g-table", Group: "g", Data: emptyTable("other", 2, 5).encode()})
 		wantNoSlotTwiceFor(t, 35*time.Second, a, b)
 		wantHeld(t, 1, 1)(a, b)
 		synctest.Wait()

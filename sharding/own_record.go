@@ -2,9 +2,7 @@ package sharding
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
-	"math"
 	"time"
 )
 
@@ -25,66 +23,10 @@ type ownRecord struct {
 	followsSince time.Duration
 }
 
-// moment is a reading of both clocks: the monotonic one, which people cannot set, and the wall clock, which
-// runs while a machine is suspended.
-type moment struct{ mono, wall time.Duration }
-
-const never = math.MinInt64 / 2 // a time before all others
-
-var neverMoment = moment{never, never}
-
-// latest returns the later of two moments. Its wall may be the smaller one: that clock can be set back.
-func (a moment) latest(b moment) moment {
-	if a.mono > b.mono {
-		return a
-	}
-	return b
-}
-
-// since returns the time from b to a by the clock that shows more of it.
-func (a moment) since(b moment) time.Duration { return max(a.mono-b.mono, a.wall-b.wall) }
-
-func (m *Member) nowByBoth() moment {
-	return moment{m.now(), m.config.Clock.Now().Round(0).Sub(m.start.Round(0))}
-}
-
 // newSelf returns the beginning of a new life. Its id was never used.
 func (m *Member) newSelf() ownRecord {
 	return ownRecord{id: m.config.newID(idName(m.config.Name)), alive: true,
 		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows}
-}
-
-// refresh reads the table, and then renews the record. So the record of a member that cannot read the table,
-// or cannot use it, expires, and the others get its slots.
-func (m *Member) refresh() error {
-	if err := m.confirm(); err != nil {
-		return fmt.Errorf("sharding: cannot use the table: %w", err)
-	}
-	if err := m.renew(); err != nil {
-		return fmt.Errorf("sharding: cannot renew the lease: %w", err)
-	}
-	return nil
-}
-
-// refreshLoop calls refresh three times in a lease, at each signal, and after retryDelay if it failed.
-func (m *Member) refreshLoop() {
-	var failures failureCount
-	for {
-		began := m.now()
-		err := m.refresh()
-		m.logFailure(&failures, "Out of touch with the group", err)
-		m.mu.Lock()
-		m.mu.health.refreshErr = err
-		next, wake := began+m.config.Lease/3, m.toRefresh
-		if err != nil {
-			m.mu.health.failedAt = m.now()
-			next, wake = m.now()+m.retryDelay(), nil // A server in trouble does not get a call for each signal.
-		}
-		m.mu.Unlock()
-		if m.sleep(m.ctx, max(0, next-m.now()), wake) != nil {
-			return
-		}
-	}
 }
 
 // renew creates the member's record, or writes it again.
@@ -228,52 +170,10 @@ func (m *Member) died() {
 			m.logLocked(slog.LevelError,
 				"The member's record is gone: others believe that it is dead. Going on as a new member",
 				"member", self.id)
-			m.mu.stats.LostLeases++
+			m.mu.counters.LostLeases++
 		}
 		self.alive = false
 		m.updateSlotsLocked() // It drops all slots.
 		m.mu.self = m.newSelf()
 	})
-}
-
-// updateValidityLocked publishes until when the member is valid: for a lease less the margin after its last
-// renewal began, or its last look at the table if that was earlier. It reports whether it is valid now.
-func (m *Member) updateValidityLocked() bool {
-	self, view := &m.mu.self, &m.mu.view
-	from := moment{min(self.renewed.mono, view.confirmed.mono), min(self.renewed.wall, view.confirmed.wall)}
-	if !self.alive || m.mu.restored || view.unusable != nil ||
-		view.table == nil || self.follows != view.table.id {
-		from = neverMoment
-	}
-	valid := m.config.Lease - m.margin()
-	was := m.validUntil.Swap(int64(from.mono + valid))
-	m.wallUntil.Store(int64(from.wall + valid))
-	if int64(from.mono+valid) > was { // expireLoop may be asleep for longer than this lasts.
-		signal(m.toExpire)
-	}
-	return !m.expired()
-}
-
-// expired reports whether the member's validity has ended by one of the clocks.
-func (m *Member) expired() bool {
-	now := m.nowByBoth()
-	return now.mono >= time.Duration(m.validUntil.Load()) || now.wall >= time.Duration(m.wallUntil.Load())
-}
-
-// expireLoop ends the holding of slots when the member's validity ends. It looks more often because timers
-// stand still while a machine is suspended.
-func (m *Member) expireLoop() {
-	for {
-		now := m.nowByBoth()
-		left := min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
-		if m.expired() {
-			c := m.change(func() {})
-			c.endHoldings()
-			go m.carryOut(c) // The logger may block, and this loop must not.
-			left = m.config.Lease
-		}
-		if m.sleep(m.ctx, min(left, m.config.Lease/60), m.toExpire) != nil {
-			return
-		}
-	}
 }

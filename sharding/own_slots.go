@@ -31,9 +31,9 @@ const (
 //
 // Any slot becomes absent when the member is not valid, or the table gives it to another one. When the member
 // leaves, or gets a slot that is to move, that is stopping at once. A slot is held again only when no
-// handover of it may still succeed. Queues read states and holdings without a lock; mu guards the rest.
+// handover of it may still succeed. Queues read states and tenures without a lock; mu guards the rest.
 type ownSlot struct {
-	holding  atomic.Pointer[holding] // nil while the slot is absent
+	tenure   atomic.Pointer[tenure] // nil while the slot is absent
 	stop     stopInfo
 	handover handover // the last attempt, or zero
 	// Unless the member leaves, the slot must not stop before keepUntil: a handler hangs, or a write failed.
@@ -49,65 +49,6 @@ type stopInfo struct {
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
 
 func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
-
-// changes are what update must do for changed slots when mu is unlocked.
-type changes struct {
-	// toEnd are holdings that must end. Those of endOnHold end for keys on hold alone.
-	toEnd     []ending
-	endOnHold []*holding
-	toList    []int // slots whose keys the queues must list
-	shutDown  bool  // The queues must end.
-	log       []logLine
-}
-
-type ending struct {
-	holding *holding
-	cause   error
-}
-
-// update runs f under mu, makes the slots what the table and the member's validity demand, and carries out
-// what follows from that after unlocking.
-func (m *Member) update(f func()) {
-	c := m.change(f)
-	c.endHoldings()
-	m.carryOut(c)
-}
-
-// change is update without the last step.
-func (m *Member) change(f func()) changes {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f()
-	m.updateSlotsLocked()
-	c := m.mu.changes
-	m.mu.changes = changes{}
-	return c
-}
-
-func (c changes) endHoldings() {
-	for _, e := range c.toEnd {
-		e.holding.end(e.cause)
-	}
-	for _, h := range c.endOnHold {
-		h.endContexts(ErrHandover, true)
-	}
-}
-
-// carryOut tells the queues what has changed, and logs. The queues below may block, so what may change these
-// has a goroutine. Late calls read the states anew.
-func (m *Member) carryOut(c changes) {
-	for _, q := range *m.queues.Load() {
-		if len(c.toList) > 0 {
-			q.list(c.toList)
-		}
-		if c.shutDown {
-			go q.ShutDown()
-		}
-	}
-	for _, l := range c.log {
-		m.logger.log(l.level, l.message, l.args...)
-	}
-}
 
 // updateSlotsLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
 func (m *Member) updateSlotsLocked() {
@@ -145,7 +86,7 @@ func (m *Member) updateSlotsLocked() {
 		m.logLocked(slog.LevelInfo, "Got slots", "member", m.mu.self.id, "slots", gained)
 	}
 	if lost > 0 {
-		m.mu.stats.Lost += uint64(lost)
+		m.mu.counters.Lost += uint64(lost)
 		level := slog.LevelWarn
 		if valid { // Others took it for dead too early: a clock is wrong, or a person has edited records.
 			level = slog.LevelError
@@ -157,7 +98,7 @@ func (m *Member) updateSlotsLocked() {
 // updateOwnLocked makes a slot of this member held or stopping, unless a handover of it may still succeed. It
 // reports whether the slot is held now and was absent before.
 func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
-	s, t, c := &m.slots[i], m.mu.view.table, &m.mu.changes
+	s, t, e := &m.slots[i], m.mu.view.table, &m.mu.effects
 	if s.handover.mayStillSucceed(t) {
 		return false
 	}
@@ -173,16 +114,16 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 	if from == to {
 		return false
 	}
-	if from == absent || from == stopping && s.stop.timedOutAt > 0 { // Then the last holding has ended.
-		s.holding.Store(&holding{epoch: t.slots[i].epoch})
+	if from == absent || from == stopping && s.stop.timedOutAt > 0 { // Then the last tenure has ended.
+		s.tenure.Store(&tenure{epoch: t.slots[i].epoch})
 	}
 	m.setState(i, to) // before the queues list keys: they drop those of absent slots
 	if to == stopping {
 		s.stop = stopInfo{since: now}
-		c.endOnHold = append(c.endOnHold, s.holding.Load())
+		e.endOnHold = append(e.endOnHold, s.tenure.Load())
 		signal(m.toWork)
 	} else {
-		c.toList = append(c.toList, i) // The queues have dropped its keys while it was absent or stopping.
+		e.toList = append(e.toList, i) // The queues have dropped its keys while it was absent or stopping.
 	}
 	return from == absent
 }
@@ -190,8 +131,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 // dropLocked makes a slot absent.
 func (m *Member) dropLocked(i int, cause error) {
 	m.setState(i, absent)
-	c := &m.mu.changes
-	c.toEnd = append(c.toEnd, ending{m.slots[i].holding.Swap(nil), cause})
+	m.mu.effects.toEnd = append(m.mu.effects.toEnd, ending{m.slots[i].tenure.Swap(nil), cause})
 }
 
 // timeHandoversLocked sets when this member may begin to hand over slots: in the order of the members' ids.
@@ -224,11 +164,11 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 			kept++
 			s.keepUntil = now + 4*timeout
 			next = min(next, s.keepUntil)
-			m.mu.stats.Kept++
+			m.mu.counters.Kept++
 		case now >= s.stop.since+timeout:
 			if s.stop.timedOutAt == 0 {
 				s.stop.timedOutAt = now
-				m.mu.changes.toEnd = append(m.mu.changes.toEnd, ending{s.holding.Load(), ErrHandover})
+				m.mu.effects.toEnd = append(m.mu.effects.toEnd, ending{s.tenure.Load(), ErrHandover})
 			}
 			if m.mu.phase == staying {
 				next = min(next, s.stop.timedOutAt+patience)

@@ -14,7 +14,7 @@ func TestLeaverThatLosesTouch(t *testing.T) {
 	m.mu.self.renewed = neverMoment
 	m.mu.Lock()
 	m.updateSlotsLocked()
-	ended := m.mu.changes.toEnd
+	ended := m.mu.effects.toEnd
 	m.mu.Unlock()
 	if len(ended) != 1 || ended[0].cause != leasing.ErrLost {
 		t.Errorf("FAILURE: %+v", ended)

@@ -60,7 +60,7 @@ func (m *Member) nextTableLocked(tableID string, now time.Duration) (*table, str
 	p := m.newPlannerLocked(t, now)
 	next := p.allowed(p.plan())
 	p.handOver(next) // This never waits for others: only the holder can write it.
-	if !next.same(t) {
+	if !next.equals(t) {
 		return next, view.version, p.due
 	}
 	if m.mu.planWaitsSince == 0 && !p.keepsSlots() { // No plan waits, and no slot is kept.
@@ -152,7 +152,7 @@ func (p *planner) applyTargets(next *table) {
 // which only this member's leaving may be new.
 func (p *planner) allowed(planned *table) *table {
 	waitsSince := &p.m.mu.planWaitsSince
-	if planned.same(p.t) {
+	if planned.equals(p.t) {
 		*waitsSince = 0
 		return planned
 	}

@@ -70,7 +70,7 @@ type queue[T comparable] struct {
 	operable operate.Operable[T] // inner, or nil
 	inner    workqueue.TypedRateLimitingInterface[T]
 	member   *Member
-	keys     func(context.Context) (iter.Seq[T], error)
+	listKeys func(context.Context) (iter.Seq[T], error) // QueueConfig.Keys
 	name     string
 
 	hasher  hasher[T]
@@ -107,7 +107,7 @@ func newQueue[T comparable](
 	}
 	q := &queue[T]{
 		ExtendedRateLimiting: foreignqueue.RateLimiting(inner), inner: inner, member: member,
-		keys: config.Keys, listPriority: config.ListPriority,
+		listKeys: config.Keys, listPriority: config.ListPriority,
 		hasher: h, running: make([]running[T], len(member.slots))}
 	q.name = cmp.Or(config.Name, q.Stats().Name)
 	q.add = func(key T, _ int) { q.ExtendedRateLimiting.Add(key) }

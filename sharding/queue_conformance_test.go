@@ -32,11 +32,11 @@ func holdingAll(slots int) *Member {
 	m.queues.Store(&[]memberQueue{})
 	forever := moment{math.MaxInt64 / 2, math.MaxInt64 / 2}
 	m.mu.self = ownRecord{id: "a", alive: true, follows: "t", renewed: forever}
-	m.mu.view = view{table: newTable("t", slots, 1), confirmed: forever}
+	m.mu.view = view{table: emptyTable("t", slots, 1), confirmed: forever}
 	m.mu.wasValid = m.updateValidityLocked()
 	for s := range m.slots {
 		m.mu.view.table.give(s, "a")
-		m.slots[s].holding.Store(&holding{epoch: 1})
+		m.slots[s].tenure.Store(&tenure{epoch: 1})
 		m.setState(s, held)
 	}
 	return m

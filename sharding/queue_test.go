@@ -58,10 +58,10 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		now := m.now()
 		m.slots[0].stop = stopInfo{since: now - 2*time.Second} // It was busy all that time.
 		m.endTimedOutLocked(now)
-		for _, e := range m.mu.changes.toEnd {
-			e.holding.end(e.cause)
+		for _, e := range m.mu.effects.toEnd {
+			e.tenure.end(e.cause)
 		}
-		m.mu.changes = changes{}
+		m.mu.effects = effects{}
 		keep := m.slots[0].keepUntil
 		m.setState(0, held)
 		m.mu.Unlock()

@@ -66,7 +66,7 @@ func decodeTable(r Record, slots int) (*table, error) {
 	}
 	if d.ID == "" || d.Epoch < 0 || d.Epoch > maxEpoch ||
 		len(d.Holders) != slots || len(d.Next) != slots || len(d.Ages) != slots {
-		return nil, foreign(r, fmt.Errorf("table %q, epoch %d, %d slots", d.ID, d.Epoch, len(d.Holders)))
+		return nil, notOurs(r, fmt.Errorf("table %q, epoch %d, %d slots", d.ID, d.Epoch, len(d.Holders)))
 	}
 	t := &table{
 		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, replaces: d.Replaces,
@@ -75,7 +75,7 @@ func decodeTable(r Record, slots int) (*table, error) {
 		holder, knowsHolder := d.member(d.Holders[i])
 		next, knowsNext := d.member(d.Next[i])
 		if !knowsHolder || !knowsNext || d.Ages[i] < 0 || d.Ages[i] > d.Epoch {
-			return nil, foreign(r, fmt.Errorf("slot %d", i))
+			return nil, notOurs(r, fmt.Errorf("slot %d", i))
 		}
 		t.slots[i] = tableSlot{holder, next, d.Epoch - d.Ages[i]}
 	}
@@ -119,7 +119,7 @@ func decodeMember(r Record) (memberData, error) {
 		return d, err
 	}
 	if d.ID == "" || d.Lease <= 0 || d.Lease > int64(maxLease) || d.Epoch < 0 || d.Epoch > maxEpoch {
-		return d, foreign(r, fmt.Errorf("member %q, epoch %d, lease %v", d.ID, d.Epoch, time.Duration(d.Lease)))
+		return d, notOurs(r, fmt.Errorf("member %q, epoch %d, lease %v", d.ID, d.Epoch, time.Duration(d.Lease)))
 	}
 	return d, nil
 }
@@ -140,15 +140,15 @@ func decodeRecord(r Record, d any, format *int) error {
 		return fmt.Errorf("%w: %s has format %d, and this version of the library understands %d: "+
 			"upgrade this replica, or roll the others back", ErrIncompatible, r.Name, *format, formatVersion)
 	case err != nil:
-		return foreign(r, err)
+		return notOurs(r, err)
 	case *format < 1:
-		return foreign(r, fmt.Errorf("format %d", *format))
+		return notOurs(r, fmt.Errorf("format %d", *format))
 	}
 	return nil
 }
 
-// foreign is the error for a record that something else has written.
-func foreign(r Record, err error) error {
+// notOurs is the error for a record that something else has written.
+func notOurs(r Record, err error) error {
 	return fmt.Errorf("%w: %s is not a record of this library (%w): "+
 		"use another group, or delete it, after which all slots rest for a lease", ErrIncompatible, r.Name, err)
 }

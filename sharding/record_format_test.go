@@ -9,7 +9,7 @@ import (
 )
 
 func randomTable(r *rand.Rand, slots, members int) *table {
-	t := newTable("table-1", slots, 1_700_000_000_000)
+	t := emptyTable("table-1", slots, 1_700_000_000_000)
 	member := func() string {
 		return fmt.Sprintf("website-controller-7d9c5b6f4-%05d-abcdefghij",
 			r.IntN(members))
@@ -34,7 +34,7 @@ func TestTableIsReadAsItWasWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.id != want.id || got.epoch != want.epoch || !got.same(want) {
+		if got.id != want.id || got.epoch != want.epoch || !got.equals(want) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
 	}
@@ -51,7 +51,7 @@ func TestLargestTable(t *testing.T) {
 }
 
 func TestWrongTables(t *testing.T) {
-	good := newTable("t", 4, 5)
+	good := emptyTable("t", 4, 5)
 	good.give(1, "a")
 	data := good.encode()
 	if _, err := decodeTable(Record{Data: data}, 4); err != nil {
@@ -70,7 +70,7 @@ func TestWrongTables(t *testing.T) {
 		"newer": {replace(`"format":1`, `"format":2`),
 			"has format 2, and this version of the library understands 1: upgrade"},
 		"newer, other":  {`{"format":2,"epoch":"x"}`, "has format 2"},
-		"other slots":   {newTable("t", 8, 5).encode(), "divides keys into 8 slots, and this replica into 4"},
+		"other slots":   {emptyTable("t", 8, 5).encode(), "divides keys into 8 slots, and this replica into 4"},
 		"no id":         {replace(`"t"`, `""`), "is not a record of this library"},
 		"too few":       {replace(`[-1,0,-1,-1]`, `[-1,0,-1]`), "is not a record of this library"},
 		"too many":      {replace(`[-1,0,-1,-1]`, `[-1,0,-1,-1,-1]`), "is not a record of this library"},

@@ -27,7 +27,7 @@ type tableSlot struct {
 	epoch        int64
 }
 
-func newTable(id string, slots int, epoch int64) *table {
+func emptyTable(id string, slots int, epoch int64) *table {
 	return &table{id: id, epoch: epoch, settling: true, slots: slices.Repeat([]tableSlot{{epoch: epoch}}, slots)}
 }
 
@@ -48,8 +48,8 @@ func (t *table) names(id string) bool {
 	return slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
 }
 
-// same reports whether t says the same as another table of its id.
-func (t *table) same(clone *table) bool {
+// equals reports whether t says the same as another table of its id.
+func (t *table) equals(clone *table) bool {
 	return t.settling == clone.settling && slices.Equal(t.leaving, clone.leaving) &&
 		maps.Equal(t.hashes, clone.hashes) && slices.Equal(t.slots, clone.slots)
 }
@@ -87,7 +87,7 @@ func (t *table) relationTo(known *table) relation {
 		return successor
 	case t.epoch < known.epoch:
 		return older
-	case t.epoch == known.epoch && t.same(known):
+	case t.epoch == known.epoch && t.equals(known):
 		return same
 	case t.epoch == known.epoch:
 		return contrary

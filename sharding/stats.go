@@ -37,7 +37,7 @@ func (m *Member) Stats() Stats {
 	err := m.Err()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	st := m.mu.stats
+	st := m.mu.counters
 	st.Group, st.Member, st.Err, st.InTouch = m.config.Group, m.mu.self.id, err, m.updateValidityLocked()
 	st.Queues, st.Slots = len(*m.queues.Load()), len(m.slots)
 	for _, k := range m.mu.members {

@@ -76,7 +76,7 @@ func TestListingThatHangsIsVisible(t *testing.T) {
 			t.Error(n, age)
 		}
 		wantFacts(t, q, "Slots not listed yet: 8, for 40s: their keys are still unknown here; a listing runs")
-		q.(*queue[string]).list([]int{0, 1}) // again, while they are being listed
+		q.(*queue[string]).listLater([]int{0, 1}) // again, while they are being listed
 		if n, age := q.Unlisted(); n != 8 || age != 40*time.Second {
 			t.Error("of slots that were lost and came back:", n, age)
 		}

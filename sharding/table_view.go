@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"errors"
 	"log/slog"
 	"time"
 )
@@ -31,30 +30,6 @@ func (v *view) isThere() bool { return v.table != nil && !v.missing }
 
 // restEnds returns when nobody can hold slots by an earlier table any more.
 func (v *view) restEnds() time.Duration { return v.firstReadEnded + v.longestLease }
-
-// confirm reads the table: a member that cannot does not know whether there is another one.
-func (m *Member) confirm() error {
-	m.mu.Lock()
-	known := m.mu.view.table
-	m.mu.Unlock()
-	began := m.nowByBoth()
-	r, err := m.get(m.tableName())
-	switch {
-	case err == nil:
-		return m.sawTable(r, began, known)
-	case !errors.Is(err, ErrNotFound):
-		return err
-	}
-	m.update(func() {
-		if view := &m.mu.view; view.table == known {
-			view.missing, view.unusable = true, nil
-			signal(m.toWork)
-		} else { // It may be there by now.
-			signal(m.toRefresh)
-		}
-	})
-	return nil
-}
 
 // tableChanged notes what the watch or a list shows. Both may be late: a newer table is certain, and an older
 // one says nothing. In all other cases the table must be read.

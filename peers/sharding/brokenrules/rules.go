@@ -6,7 +6,7 @@ var rules = []rule{
 		{"own_record.go", "self.renewed = self.attempted", "self.renewed = m.nowByBoth()"},
 	}},
 	{"validity has no margin for clocks", []change{
-		{"own_record.go", "m.config.Lease - m.margin()", "m.config.Lease"},
+		{"expire_loop.go", "m.config.Lease - m.margin()", "m.config.Lease"},
 	}},
 	{"a record is created a second time", []change{
 		{"own_record.go", "if creates && d.Sequence > 1 {", "if false {"},
@@ -38,7 +38,7 @@ var rules = []rule{
 		{"slot_table.go", "case t.epoch == known.epoch:\n\t\treturn contrary", "case t.epoch == known.epoch:\n\t\treturn same"},
 	}},
 	{"validity does not end by the wall clock", []change{
-		{"own_record.go", " || now.wall >= time.Duration(m.wallUntil.Load())", ""},
+		{"expire_loop.go", " || now.wall >= time.Duration(m.wallUntil.Load())", ""},
 	}},
 	{"the own lease counts for others", []change{
 		{"known_members.go", "k.data.Lease = int64(m.mu.view.longestLease)", "k.data.Lease = int64(m.config.Lease)"},
@@ -62,14 +62,14 @@ var rules = []rule{
 		{"leases.go", "UID: uid, ResourceVersion: version,", "UID: uid[:0], ResourceVersion: version,"},
 	}},
 	{"keys are listed before the slot is held", []change{
-		{"listing.go", "keys, err := q.keys(q.member.ctx)\n", "keys, err := q.keys(q.member.ctx)\n_ = q.member.sleep(q.member.ctx, 2e9, nil)\n"},
+		{"list_loop.go", "keys, err := q.listKeys(q.member.ctx)\n", "keys, err := q.listKeys(q.member.ctx)\n_ = q.member.sleep(q.member.ctx, 2e9, nil)\n"},
 		{"queue.go", "bool { return q.member.state(q.slotOf(key)) == held }", "bool {\nq.mu.Lock()\ndefer q.mu.Unlock()\nreturn !q.mu.listing && q.member.state(q.slotOf(key)) == held\n}"},
 	}},
 	{"a listing that fails is not repeated", []change{
-		{"listing.go", "(err == nil || q.member", "(true || q.member"},
+		{"list_loop.go", "(err == nil || q.member", "(true || q.member"},
 	}},
 	{"a slot that was to move and stays is not listed", []change{
-		{"own_slots.go", "} else {\n\t\tc.toList", "} else if from == absent {\n\t\tc.toList"},
+		{"own_slots.go", "} else {\n\t\te.toList", "} else if from == absent {\n\t\te.toList"},
 	}},
 	{"a record that was made again is the member's own", []change{
 		{"own_record.go", "&& m.mu.self.uid != r.UID", "&& false"},
@@ -94,14 +94,14 @@ var rules = []rule{
 		{"own_record.go", "self.renewed.mono < m.mu.health.failedAt", "false"},
 	}},
 	{"nobody looks whether the machine was suspended", []change{
-		{"own_record.go", "min(left, m.config.Lease/60)", "left"},
+		{"expire_loop.go", "min(remaining, m.config.Lease/60)", "remaining"},
 	}},
 	{"validity does not end by the monotonic clock", []change{
-		{"own_record.go", "now.mono >= time.Duration(m.validUntil.Load()) || ", ""},
-		{"own_record.go", "left := min(time.Duration(m.validUntil.Load())-now.mono, ", "left := max(time.Second, "},
+		{"expire_loop.go", "now.mono >= time.Duration(m.validUntil.Load()) || ", ""},
+		{"expire_loop.go", "remaining := min(time.Duration(m.validUntil.Load())-now.mono, ", "remaining := max(time.Second, "},
 	}},
 	{"a member that cannot renew its record tries it at each signal", []change{
-		{"own_record.go", "m.retryDelay(), nil // A server", "m.retryDelay(), m.toRefresh // A server"},
+		{"refresh_loop.go", "m.retryDelay(), nil // A server", "m.retryDelay(), m.toRefresh // A server"},
 	}},
 	{"a refused write of the table is no error", []change{
 		{"health.go", "case m.forLease(h.notWritten):", "case false:"},
@@ -141,10 +141,10 @@ var rules = []rule{
 		{"new_table.go", "if rests && restEnds > m.now() {", "if rests && restEnds < 0 {"},
 	}},
 	{"slots are held by a table that cannot be used", []change{
-		{"own_record.go", "|| view.unusable != nil ||", "||"},
+		{"expire_loop.go", "|| view.unusable != nil ||", "||"},
 	}},
 	{"a table that cannot be used is remembered after its deletion", []change{
-		{"table_view.go", "view.missing, view.unusable = true, nil", "view.missing = view.unusable == nil"},
+		{"refresh_loop.go", "view.missing, view.unusable = true, nil", "view.missing = view.unusable == nil"},
 	}},
 	{"an edit of a record is a renewal", []change{
 		{"known_members.go", "if !before.usable || d.Sequence > k.data.Sequence {", "if true {"},
@@ -157,7 +157,7 @@ var rules = []rule{
 		{"known_members.go", "k.isAlive(now) && k.data.Queues > 0", "k.isAlive(now)"},
 	}},
 	{"a member that cannot use the table renews its record", []change{
-		{"own_record.go", "return fmt.Errorf(\"sharding: cannot use the table: %w\", err)", "_ = m.renew()\n\t\treturn fmt.Errorf(\"sharding: cannot use the table: %w\", err)"},
+		{"refresh_loop.go", "return fmt.Errorf(\"sharding: cannot use the table: %w\", err)", "_ = m.renew()\n\t\treturn fmt.Errorf(\"sharding: cannot use the table: %w\", err)"},
 	}},
 	{"a new member does not look which table the others' records name", []change{
 		{"new_table.go", "if err != nil || d.Table != \"\" && d.Table != t.id {", "if false {"},
@@ -172,8 +172,8 @@ var rules = []rule{
 		{"table_view.go", `return m.endRestoredLocked("the table contradicts one that this member has seen")`, "return nil"},
 	}},
 	{"a member that was restored keeps its slots", []change{
-		{"own_record.go", "!self.alive || m.mu.restored || ", ""},
-		{"member.go", "m.mu.restored, m.mu.self.alive, m.mu.changes.shutDown = true, false, true", "m.mu.restored, m.mu.changes.shutDown = true, true"},
+		{"expire_loop.go", "!self.alive || m.mu.restored || ", ""},
+		{"member.go", "m.mu.restored, m.mu.self.alive, m.mu.effects.shutDown = true, false, true", "m.mu.restored, m.mu.effects.shutDown = true, true"},
 	}},
 	{"a failed write of the table costs the slots that do not move", []change{
 		{"table_write.go", "\t\tcase !refused || s.handover.unsure:\n", "\t\tcase !refused || s.handover.unsure:\n\t\t\tm.mu.self.alive = false\n"},

@@ -12,9 +12,8 @@ const firstListDelay, lastListDelay = 100 * time.Millisecond, 5 * time.Second
 // unlistedSlot is a slot whose keys are to be listed. One that comes back has another.
 type unlistedSlot struct{ since time.Duration }
 
-// list makes the queue list the keys of slots that the member has got, or that stay although the contexts of
-// their handlers have ended, in a goroutine.
-func (q *queue[T]) list(slots []int) {
+// listLater makes listLoop list the keys of slots that are held now, and does not block.
+func (q *queue[T]) listLater(slots []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, slot := range slots {
@@ -26,7 +25,9 @@ func (q *queue[T]) list(slots []int) {
 	}
 }
 
-// listLoop lists until all slots are listed.
+// listLoop adds the keys of slots that have come to be held, or are held on: until they have, their keys were
+// dropped. Each queue has its own, which runs until all slots are listed. It shares mu.unlisted, under the
+// queue's mu, with listLater, which carries out what the member's other loops have decided.
 func (q *queue[T]) listLoop() {
 	delay := firstListDelay
 	for {
@@ -34,7 +35,7 @@ func (q *queue[T]) listLoop() {
 		if slots == nil {
 			return
 		}
-		keys, err := q.keys(q.member.ctx)
+		keys, err := q.listKeys(q.member.ctx)
 		if keys == nil {
 			keys = func(func(T) bool) {} // An empty sequence may be nil, as an empty slice may.
 		}

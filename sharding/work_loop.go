@@ -2,8 +2,12 @@ package sharding
 
 import "time"
 
-// workLoop writes the table, marks and deletes records, and lets the member leave.
+// workLoop acts for the group: it makes and writes the table, marks and deletes the records of the dead, and
+// lets this member leave. Each step decides under mu by mu.view and mu.members, which the other loops keep up
+// to date, and writes to the store without mu, on condition that what it has decided by is still stored. No
+// other loop writes the table or another member's record.
 func (m *Member) workLoop() {
+	var lacksQueue failureCount
 	steps := []step{
 		{f: m.makeTable, failure: "Cannot make a table"},
 		{f: m.markOverdue, failure: "Cannot mark the record of a member"},
@@ -11,6 +15,7 @@ func (m *Member) workLoop() {
 		{f: m.writeTable, failure: "Cannot move slots"},
 	}
 	for !m.tryLeave() {
+		m.logFailure(&lacksQueue, "No slots", m.lacksQueue())
 		next, failed := m.work(steps)
 		wake := m.toWork
 		if failed {
@@ -39,10 +44,6 @@ func (m *Member) work(steps []step) (next time.Duration, failed bool) {
 			next = min(next, m.mu.handOverAt)
 		}
 	})
-	m.mu.Lock()
-	lacksQueue := m.lacksQueueLocked()
-	m.mu.Unlock()
-	m.logFailure(&m.noQueue, "No slots", lacksQueue)
 	for i := range steps {
 		s := &steps[i]
 		due, err := s.f(now)

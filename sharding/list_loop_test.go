@@ -9,43 +9,6 @@ import (
 	"time"
 )
 
-// A slot comes back to its member while it is to move to another one, and stays because that one leaves. Keys
-// that changed before it came back were dropped, so it is listed.
-func TestSlotThatComesBackWhileItMovesIsListed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ofA, keys := &faulty{Store: Memory()}, []string{"stuck"}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
-		time.Sleep(time.Second)
-		q := mustQueue(newRoot(), a, QueueConfig[string]{Hash: inLastSlot,
-			Keys: func(context.Context) (iter.Seq[string], error) { return slices.Values(keys), nil }})
-		if key, _ := q.Get(); key != "stuck" { // Its handler keeps the slot from moving.
-			t.Fatal(key)
-		}
-		ofA.away.Store(true)
-		time.Sleep(14 * time.Second)
-		wantHeld(t, 0)(a)
-		keys = append(keys, "missed")
-		q.Add("missed")
-		b := mustJoin(t, ofA.Store, Config{Name: "b", Slots: 2}) // For it, a has just been alive.
-		time.Sleep(time.Second)
-		ofA.away.Store(false)
-		got := getLater(q)
-		defer func() { q.ShutDown(); <-got }()
-		time.Sleep(1500 * time.Millisecond)
-		if st := a.Stats(); st.Held != 2 || st.Stopping != 1 {
-			t.Fatalf("no slot is to move: %+v", st)
-		}
-		if err := b.Leave(t.Context()); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(2 * time.Second)
-		wantHeld(t, 2)(a)
-		if len(got) == 0 {
-			t.Error("FAILURE: the keys of the slot were not listed")
-		}
-	})
-}
-
 // A slot is to move, and stays because the other member leaves. Meanwhile the queue drops its keys, those that
 // were queued and those that are added, so it is listed when it stays.
 func TestSlotThatStaysIsListed(t *testing.T) {

@@ -9,8 +9,10 @@ import (
 // longestWatchPause bounds the time without a watch. A watch that has lasted as long has ended in good order.
 const longestWatchPause = 10 * time.Second
 
-// watchLoop follows the records of the group. Join has listed them. It pauses after a list that failed, and
-// after a watch that ended soon: without a watch each change is found by a list.
+// watchLoop follows the records of the group, by a watch, or by lists alone if no watch works. It decides
+// nothing: it notes in mu.members and mu.view what it sees, which may be late, and signals the loops that must
+// look. Join has listed the records before. The loop pauses after a list that failed, and after a watch that
+// ended soon.
 func (m *Member) watchLoop() {
 	var failures, watchFailures failureCount
 	for err := error(nil); m.ctx.Err() == nil; err = m.list() {

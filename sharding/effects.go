@@ -1,0 +1,74 @@
+package sharding
+
+import "log/slog"
+
+// effects are what follows from a change of the state under Member.mu. They are carried out when it is
+// unlocked, because contexts, queues and loggers call foreign code.
+type effects struct {
+	// toEnd are tenures that must end. Those of endOnHold end for keys on hold alone.
+	toEnd     []ending
+	endOnHold []*tenure
+	toList    []int // slots whose keys the queues must list
+	shutDown  bool  // The queues must end.
+	log       []logLine
+}
+
+type ending struct {
+	tenure *tenure
+	cause  error
+}
+
+// update runs f under mu, makes the slots what the table and the member's validity demand, and carries out
+// what follows from that. So no loop holds mu for longer than it takes to note something.
+func (m *Member) update(f func()) {
+	e := m.updateUnderLock(f)
+	e.endTenures()
+	m.carryOut(e)
+}
+
+func (m *Member) updateUnderLock(f func()) effects {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+	m.updateSlotsLocked()
+	e := m.mu.effects
+	m.mu.effects = effects{}
+	return e
+}
+
+// endTenures comes first, and does not block: handlers must end in time.
+func (e effects) endTenures() {
+	for _, ended := range e.toEnd {
+		ended.tenure.end(ended.cause)
+	}
+	for _, t := range e.endOnHold {
+		t.endContexts(ErrHandover, true)
+	}
+}
+
+// carryOut tells the queues what has changed, and logs. A queue below may block in ShutDown, so that has a
+// goroutine. Late calls read the states anew.
+func (m *Member) carryOut(e effects) {
+	for _, q := range *m.queues.Load() {
+		if len(e.toList) > 0 {
+			q.listLater(e.toList)
+		}
+		if e.shutDown {
+			go q.ShutDown()
+		}
+	}
+	for _, l := range e.log {
+		m.logger.log(l.level, l.message, l.args...)
+	}
+}
+
+// logLocked logs when mu is unlocked.
+func (m *Member) logLocked(level slog.Level, message string, args ...any) {
+	m.mu.effects.log = append(m.mu.effects.log, logLine{level, message, args})
+}
+
+type logLine struct {
+	level   slog.Level
+	message string
+	args    []any
+}
