@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// refreshLoop keeps the member valid: three times in a lease, and at each signal, it reads the table and then
-// renews the member's record. It alone writes that record, until workLoop marks it when the member leaves, and
-// so it finds out whether the member's life has ended. What it reads it notes under mu: in mu.self, and in
-// mu.view, where watchLoop and workLoop note what they see of the table.
+// refreshLoop keeps the member valid: three times in a lease, and at each signal, it reads the table and
+// then renews the member's record. It alone writes that record, until workLoop marks it when the member
+// leaves, and so it finds out whether the member's life has ended. What it reads it notes under mu: in
+// mu.self, and in mu.view, where watchLoop and workLoop note what they see of the table.
 func (m *Member) refreshLoop() {
 	var failures failureCount
 	for {

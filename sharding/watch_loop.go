@@ -10,9 +10,9 @@ import (
 const longestWatchPause = 10 * time.Second
 
 // watchLoop follows the records of the group, by a watch, or by lists alone if no watch works. It decides
-// nothing: it notes in mu.members and mu.view what it sees, which may be late, and signals the loops that must
-// look. Join has listed the records before. The loop pauses after a list that failed, and after a watch that
-// ended soon.
+// nothing: it notes in mu.members and mu.view what it sees, which may be late, and signals the loops that
+// must look. Join has listed the records before. The loop pauses after a list that failed, and after a watch
+// that ended soon.
 func (m *Member) watchLoop() {
 	var failures, watchFailures failureCount
 	for err := error(nil); m.ctx.Err() == nil; err = m.list() {
