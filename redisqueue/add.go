@@ -3,15 +3,16 @@ package redisqueue
 import (
 	"context"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // Add queues item, from any replica. It does not block: the key goes to a buffer, in which further adds of it
 // are merged, and from there to the server as soon as the last call to it has returned. The buffer survives
 // an outage of the server, but not of this process: see AddContext and Flush. Once this replica has ended,
 // Add does nothing; until then, other replicas can process what handlers add that still run.
-func (q *Queue[T]) Add(item T) { q.put(item, (*shard[T]).addLocked) }
+func (q *Queue[T]) Add(item T) {
+	encoded, s := q.locate(item)
+	_ = q.whileOpen(context.Background(), func() { s.putLocked(newAdd(encoded)) })
+}
 
 // AddContext is Add that returns nil when the server has item. That takes one round trip, shared with
 // concurrent callers, or two if a call is under way. If ctx has already ended, it adds nothing. If ctx ends
@@ -20,7 +21,7 @@ func (q *Queue[T]) Add(item T) { q.put(item, (*shard[T]).addLocked) }
 func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 	encoded, s := q.locate(item)
 	var result <-chan error
-	err := q.whileOpen(ctx, func() { result = s.confirmLocked(s.addLocked(encoded)) })
+	err := q.whileOpen(ctx, func() { result = s.confirmLocked(s.putLocked(newAdd(encoded))) })
 	if err != nil {
 		return err
 	}
@@ -32,12 +33,11 @@ func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 // microseconds. The key waits on the server, and any replica may get it. After shutdown AddAfter does
 // nothing, as Add.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
-	put := q.later(item, 0, duration)
-	q.put(item, func(s *shard[T], encoded string) opSeq {
+	q.addLater(item, func(encoded string) *op {
 		if duration <= 0 {
 			q.mu.totals.stats.Retries++ // as with a delay
 		}
-		return put(s, encoded)
+		return newAddLater(encoded, 0, duration)
 	})
 }
 
@@ -52,50 +52,20 @@ const maxPriority = 1_000_000
 // priority. Priorities beyond a million count as a million. It does not block. After shutdown it does
 // nothing, as Add.
 func (q *Queue[T]) AddWithPriority(item T, priority int, delay time.Duration) {
-	q.put(item, q.later(item, priority, delay))
+	q.addLater(item, func(encoded string) *op { return newAddLater(encoded, priority, delay) })
 }
 
-// later returns the putter of an add with a priority after a delay, or at once unless that is positive.
-func (q *Queue[T]) later(item T, priority int, delay time.Duration) putter[T] {
-	return func(s *shard[T], encoded string) opSeq {
-		isLeased := q.leasedLocked(item)
-		if priority == 0 && delay <= 0 && !isLeased {
-			return s.addLocked(encoded)
+// addLater puts an add into the buffer that the worker of item may have asked for.
+func (q *Queue[T]) addLater(item T, newOp opMaker) {
+	encoded, s := q.locate(item)
+	_ = q.whileOpen(context.Background(), func() {
+		o := newOp(encoded)
+		if h := q.mu.held[item]; h != nil && !h.lost {
+			// Also a full server executes it, before the Done that follows: the key must not be lost.
+			o.byHolder(noFence)
 		}
-		o := s.newAddLaterLocked(encoded, priority, delay)
-		if isLeased {
-			return s.putLocked(o.byHolder(noFence))
-		}
-		return s.mergeLocked(o)
-	}
-}
-
-// newAddLaterLocked returns the operation of later, and prepares the shard for it. It merges.
-func (s *shard[T]) newAddLaterLocked(encoded string, priority int, delay time.Duration) *op {
-	o := &op{
-		code: codeAddPriority, text: encoded, merges: true,
-		priority: max(-maxPriority, min(priority, maxPriority)), micros: ceilMicros(delay),
-	}
-	if delay > 0 {
-		o.code = codeAddAfter
-		s.q.mu.totals.stats.Retries++
-	} else {
-		s.closeAddedLocked(encoded)
-		s.setEmptyLocked(false)
-	}
-	return o
-}
-
-// mergeLocked puts an add of newAddLaterLocked into the buffer, or merges it into one of the same key. It
-// returns the opSeq.
-func (s *shard[T]) mergeLocked(o *op) opSeq {
-	merged, isNew := s.buffer.merge(o.code, o.text)
-	if isNew {
-		merged.priority, merged.micros = o.priority, o.micros
-		s.kickLocked()
-	}
-	merged.priority, merged.micros = max(merged.priority, o.priority), min(merged.micros, o.micros)
-	return merged.seq
+		s.putLocked(o)
+	})
 }
 
 // PriorityOf returns the priority with which item was handed out, if a worker of this replica holds it. For
@@ -108,35 +78,21 @@ func (q *Queue[T]) PriorityOf(item T) int {
 	return k.Priority
 }
 
-// putter puts an operation on a key into the buffer of its shard, and returns its opSeq. It runs under the
-// lock.
-type putter[T comparable] func(s *shard[T], encoded string) opSeq
+// opMaker makes an operation on a key. It runs under the lock.
+type opMaker func(encoded string) *op
 
-// put calls putter for item, unless this replica has ended.
-func (q *Queue[T]) put(item T, put putter[T]) {
-	encoded, s := q.locate(item)
-	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
-}
+func newAdd(encoded string) *op { return &op{code: codeAdd, key: encoded, merges: true} }
 
-// addLocked puts an add into the buffer, or merges it into one of the same key, and returns its opSeq.
-func (s *shard[T]) addLocked(encoded string) opSeq { return s.addCauseLocked(encoded, nil) }
-
-// addCauseLocked is addLocked with a cause, if that is not nil.
-func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) opSeq {
-	quiet := cause != nil && cause.Quiet
-	if len(s.watched) > 0 && !quiet {
-		s.closeAddedLocked(encoded)
+// newAddLater returns an add with a priority after a delay, or at once unless that is positive.
+func newAddLater(encoded string, priority int, delay time.Duration) *op {
+	o := newAdd(encoded)
+	o.priority, o.micros = max(-maxPriority, min(priority, maxPriority)), ceilMicros(delay)
+	if delay > 0 {
+		o.code = codeAddAfter
+	} else if priority != 0 {
+		o.code = codeAddPriority
 	}
-	o, isNew := s.buffer.merge(codeAdd, encoded)
-	o.quiet = (o.quiet || isNew) && quiet
-	if cause != nil {
-		o.causes = o.causes.Plus(*cause)
-	}
-	if isNew {
-		s.setEmptyLocked(false)
-		s.kickLocked()
-	}
-	return o.seq
+	return o
 }
 
 // ceilMicros returns d in microseconds, rounded up, and zero if it is negative.

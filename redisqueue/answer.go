@@ -21,9 +21,7 @@ func (q *Queue[T]) Succeed(item T) { q.forgetAs(codeSucceed, item) }
 // nothing.
 func (q *Queue[T]) Requeue(item T, priority int, after time.Duration) {
 	encoded, s := q.locate(item)
-	_ = q.answer(item, encoded, s, func(s *shard[T], encoded string) *op {
-		return s.newAddLaterLocked(encoded, priority, after)
-	})
+	_ = q.answer(item, encoded, s, func(encoded string) *op { return newAddLater(encoded, priority, after) })
 }
 
 // HandBack makes the Done that follows give item back as it came: to be handed out at once, before all queued
@@ -41,21 +39,18 @@ func (q *Queue[T]) HandBack(item T, atOnce int) {
 	}
 }
 
-// opMaker makes an operation on a key of the shard. It runs under the lock.
-type opMaker[T comparable] func(s *shard[T], encoded string) *op
-
 // answer sends an operation as the answer of the worker of this replica that holds item, or as it is if none
 // does. If the lease is lost it sends nothing. encoded and s are from locate; a worker may hold another
 // encoding of item.
-func (q *Queue[T]) answer(item T, encoded string, s *shard[T], newOp opMaker[T]) error {
+func (q *Queue[T]) answer(item T, encoded string, s *shard[T], newOp opMaker) error {
 	return q.whileOpen(context.Background(), func() {
 		h := q.mu.held[item]
 		if h == nil {
-			s.putLocked(newOp(s, encoded))
+			s.putLocked(newOp(encoded))
 			return
 		}
 		h.shard.expireLocked(time.Now())
-		switch o := newOp(h.shard, h.encoded); {
+		switch o := newOp(h.encoded); {
 		case !h.lost:
 			h.shard.putLocked(o.byHolder(h.fence))
 		case o.onResult != nil:
@@ -70,11 +65,4 @@ func (q *Queue[T]) hasLost(item T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return h != nil && h.lost
-}
-
-// leasedLocked reports whether a worker of this replica holds item. An add of such a key is executed on a
-// full server too, before the Done that follows: its worker may have added it, and the key must not be lost.
-func (q *Queue[T]) leasedLocked(item T) bool {
-	h := q.mu.held[item]
-	return h != nil && !h.lost
 }

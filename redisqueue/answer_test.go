@@ -301,11 +301,11 @@ func TestStaleFence(t *testing.T) {
 	must(t, err)
 	shard, result := q.shards[0], make(chan opResult, 1)
 	q.mu.Lock()
-	fail := shard.newFailLocked("x", "x", newFailure(workqueue.Failure{Terminal: true}), nil)
+	fail := q.newFailLocked("x", "x", newFailure(workqueue.Failure{Terminal: true}), nil)
 	fail.onResult = func(a opResult, _ error) { result <- a }
 	for _, o := range []*op{
 		newOp(codeForget, "x"), newOp(codeSucceed, "x"), fail, newOp(codeAddAfter, "0000000000000000x"),
-		shard.newAddLaterLocked("x", 5, 0), shard.newAddLaterLocked("x", 5, time.Millisecond),
+		newAddLater("x", 5, 0), newAddLater("x", 5, time.Millisecond),
 	} {
 		shard.putLocked(o.byHolder(stale))
 	}

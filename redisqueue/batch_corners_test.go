@@ -77,42 +77,6 @@ func TestGiveUpWithNilError(t *testing.T) {
 	}
 }
 
-// Many queues share a client, and each has a getter that waits. Calls have connections nevertheless.
-func TestPoolIsNotUsedUp(t *testing.T) {
-	s := startServer(t)
-	for _, shards := range []int{1, 8} {
-		client := newClient(t, &redis.Options{Addr: s.addr, PoolSize: 2})
-		var queues []*Queue[string]
-		for i := range 4 {
-			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("queue", shards, i), Shards: shards,
-				PollInterval: 8 * time.Second})
-			queues = append(queues, q)
-			go q.Get()
-		}
-		for _, q := range queues {
-			waitUntil(t, func() bool {
-				n := 0
-				for _, s := range q.shards {
-					sleeping, err := client.SCard(context.Background(), s.names.shard[8]).Result()
-					must(t, err)
-					n += int(sleeping)
-				}
-				return n == shards
-			})
-		}
-		began := time.Now()
-		for i := range 20 {
-			must(t, queues[i%4].AddContext(within(t, 20*time.Second), "x"))
-		}
-		if d := time.Since(began); d > 4*time.Second {
-			t.Errorf("%d shards: 20 adds took %v", shards, d)
-		}
-		for _, q := range queues {
-			q.Done("x")
-		}
-	}
-}
-
 // When a script was interrupted behind a hand-out that the replica does not know, the key is found,
 // however many keys the replica holds.
 func TestInterruptedHandOutOfManyHeldKeys(t *testing.T) {
@@ -175,8 +139,7 @@ func TestLostQuestion(t *testing.T) {
 func TestBacklogCostsNothing(t *testing.T) {
 	b := buffer{merging: make(map[string]*op)}
 	for i := range 200_000 {
-		o, _ := b.merge(codeAdd, fmt.Sprint(i))
-		o.quiet = false
+		b.put(newAdd(fmt.Sprint(i)))
 	}
 	began := time.Now()
 	for range 1000 {
@@ -204,8 +167,8 @@ func TestBuffer(t *testing.T) {
 		return strings.TrimSuffix(fmt.Sprintln(arguments...), "\n")
 	}
 	add := func(key string) (isNew bool) {
-		_, isNew = b.merge(codeAdd, key)
-		return isNew
+		before := b.newest
+		return b.put(newAdd(key)) > before
 	}
 	add("x")
 	b.put(newOp(codeForget, "x"))

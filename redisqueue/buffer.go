@@ -13,7 +13,7 @@ type opSeq uint64
 // op is an operation on the queue, as operations.lua executes it.
 type op struct {
 	code code
-	text string // the whole operation as operations.lua reads it or, if it merges, its key
+	text string // as operations.lua reads it, unless it merges
 	seq  opSeq
 	// fence is that of the hand-out that the operation is about: without that hand-out it means nothing. It is
 	// noFence for an add of a key that was held when it was added, and empty for all others.
@@ -21,13 +21,24 @@ type op struct {
 	// onResult is called under the lock with what the server returned, or with why it will return nothing.
 	onResult func(a opResult, err error)
 
-	// merges: while it was not sent, further adds of the key are merged into it, in the way in which the server
-	// would. Those with a delay are merged in codeAddAfter, others with a priority in codeAddPriority.
+	key string // of an add
+
+	// merges: while it was not sent, further adds of the key with the same code are merged into it. Those with a
+	// delay are codeAddAfter, others with a priority codeAddPriority.
 	merges   bool
 	causes   workqueue.Causes // of codeAdd
 	quiet    bool             // of codeAdd: all were quiet
 	priority int              // the highest
 	micros   uint64           // the shortest delay
+}
+
+// merge makes o do what a later add does as well, in the way in which the server would.
+func (o *op) merge(later *op) {
+	o.quiet = o.quiet && later.quiet
+	for _, cause := range later.causes.Last {
+		o.causes = o.causes.Plus(cause)
+	}
+	o.priority, o.micros = max(o.priority, later.priority), min(o.micros, later.micros)
 }
 
 func newOp(c code, text string) *op { return &op{code: c, text: string(c) + text} }
@@ -63,8 +74,20 @@ func (b *buffer) executed() opSeq {
 	return seq - 1
 }
 
-// put gives an operation its opSeq, and returns it.
+// put gives an operation its opSeq, and returns it; for an add that is merged into an older one, that of the
+// older.
+//
+// The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the
+// key because of that add; and if a worker has the key, its Done, which may stand behind the add, queues the
+// key again.
 func (b *buffer) put(o *op) opSeq {
+	if o.merges {
+		if older := b.merging[o.mergeKey()]; older != nil && older.seq > b.discarded {
+			older.merge(o)
+			return older.seq
+		}
+		b.merging[o.mergeKey()] = o
+	}
 	b.newest++
 	o.seq = b.newest
 	if o.isAdd() {
@@ -78,22 +101,7 @@ func (b *buffer) put(o *op) opSeq {
 	return o.seq
 }
 
-// merge returns the key's add with that code that was not sent yet, and whether it is new.
-//
-// The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the
-// key because of that add; and if a worker has the key, its Done, which may stand behind the add, queues the
-// key again.
-func (b *buffer) merge(c code, key string) (o *op, isNew bool) {
-	o = &op{code: c, text: key, merges: true}
-	if older := b.merging[o.mergeKey()]; older != nil && older.seq > b.discarded {
-		return older, false
-	}
-	b.put(o)
-	b.merging[o.mergeKey()] = o
-	return o, true
-}
-
-func (o *op) mergeKey() string { return string(o.code) + o.text }
+func (o *op) mergeKey() string { return string(o.code) + o.key }
 
 // take removes and returns the operations of the next batch. work is what else the batch does; with noAdds it
 // leaves the adds.

@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -17,7 +18,10 @@ func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 	if cause.Time.IsZero() {
 		cause.Time = time.Now()
 	}
-	q.put(item, func(s *shard[T], encoded string) opSeq { return s.addCauseLocked(encoded, &cause) })
+	encoded, s := q.locate(item)
+	add := newAdd(encoded)
+	add.causes, add.quiet = add.causes.Plus(cause), cause.Quiet
+	_ = q.whileOpen(context.Background(), func() { s.putLocked(add) })
 }
 
 // Causes returns the causes with which item was handed out to a worker of this replica, none for any other

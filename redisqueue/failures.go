@@ -16,13 +16,7 @@ import (
 // and item comes at the end of that delay. It does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddRateLimited(item T) {
 	f := newFailure(workqueue.Failure{})
-	q.put(item, func(s *shard[T], encoded string) opSeq {
-		o := s.newFailLocked(item, encoded, f, nil)
-		if q.leasedLocked(item) {
-			o.byHolder(noFence)
-		}
-		return s.putLocked(o)
-	})
+	q.addLater(item, func(encoded string) *op { return q.newFailLocked(item, encoded, f, nil) })
 }
 
 // Fail says that the call for item, which a worker of this replica holds, has failed; see
@@ -46,8 +40,8 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	sent, result := newFailure(f), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
 	// The server must get the failure even if ctx has already ended: otherwise item would not be retried.
-	err := q.answer(item, encoded, s, func(s *shard[T], encoded string) *op {
-		return s.newFailLocked(item, encoded, sent, func(a opResult, err error) {
+	err := q.answer(item, encoded, s, func(encoded string) *op {
+		return q.newFailLocked(item, encoded, sent, func(a opResult, err error) {
 			answered = workqueue.Retry{Attempt: a.n, Delay: a.left, Same: a.same, GivenUp: a.givenUp}
 			result <- err
 		})
@@ -88,15 +82,15 @@ func newFailure(f workqueue.Failure) failure {
 
 // newFailLocked returns the operation of a failure. answered, unless nil, is called with the server's answer,
 // under the lock.
-func (s *shard[T]) newFailLocked(item T, encoded string, f failure, answered func(opResult, error)) *op {
-	held := s.q.mu.held[item]
+func (q *Queue[T]) newFailLocked(item T, encoded string, f failure, answered func(opResult, error)) *op {
+	held := q.mu.held[item]
 	o := newOp(codeFail, fmt.Sprintf("%016d%s%s%s", len(encoded), encoded, f.details, f.reason))
 	o.onResult = func(a opResult, err error) {
 		if err == nil && a.late {
 			err = leasing.ErrLost
 		}
 		if err == nil && !a.givenUp {
-			s.q.mu.totals.stats.Retries++
+			q.mu.totals.stats.Retries++
 		}
 		if err == nil && held != nil {
 			if held.failures == 0 {
@@ -216,7 +210,7 @@ func (q *Queue[T]) Forget(item T) { q.forgetAs(codeForget, item) }
 
 func (q *Queue[T]) forgetAs(c code, item T) {
 	encoded, s := q.locate(item)
-	_ = q.answer(item, encoded, s, func(_ *shard[T], encoded string) *op {
+	_ = q.answer(item, encoded, s, func(encoded string) *op {
 		q.forgetHeldLocked(item)
 		return newOp(c, encoded)
 	})

@@ -290,9 +290,7 @@ func TestEndOfPauseWakes(t *testing.T) {
 // addRateLimitedAfter is a failure that asks for a delay, of a key that nobody holds.
 func (q *Queue[T]) addRateLimitedAfter(item T, atLeast time.Duration) {
 	details := newFailure(workqueue.Failure{AtLeast: atLeast})
-	q.put(item, func(s *shard[T], encoded string) opSeq {
-		return s.putLocked(s.newFailLocked(item, encoded, details, nil))
-	})
+	q.addLater(item, func(encoded string) *op { return q.newFailLocked(item, encoded, details, nil) })
 }
 
 // Every replica knows since when a key fails and why, from the hand-out and from SnapshotKey; and RetryFor counts

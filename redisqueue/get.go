@@ -248,7 +248,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 		s.handLocked(key.handedOut, key.item, now)
 	case h.encoded != key.encoded:
 		// Another encoding of a key that a worker has: finish this one, and add the worker's instead.
-		h.shard.addLocked(h.encoded)
+		h.shard.putLocked(newAdd(h.encoded))
 		s.putLocked(aboutHeld(codeDone, key.handedOut))
 	case h.freed:
 		s.putLocked(aboutHeld(codePutOff, key.handedOut)) // The handler hangs: another replica may take the key.

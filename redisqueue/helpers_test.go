@@ -437,6 +437,7 @@ type errorHandler struct {
 }
 
 func (h errorHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h errorHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
 func (h errorHandler) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		if err, ok := a.Value.Any().(error); ok {

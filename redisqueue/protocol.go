@@ -138,14 +138,14 @@ func (o *op) encode() string {
 	case !o.merges:
 		return o.text
 	case o.code == codeAddAfter && o.priority == 0:
-		return fmt.Sprintf("%c%016d%s", codeAddAfter, o.micros, o.text)
+		return fmt.Sprintf("%c%016d%s", codeAddAfter, o.micros, o.key)
 	case o.code != codeAdd:
-		return fmt.Sprintf("%c%016d%s%d %d", codeAddPriority, len(o.text), o.text, o.priority, o.micros)
+		return fmt.Sprintf("%c%016d%s%d %d", codeAddPriority, len(o.key), o.key, o.priority, o.micros)
 	case o.quiet || !o.causes.IsZero():
 		why := volume[o.quiet] + encodeCauses(o.causes)
-		return fmt.Sprintf("%c%016d%s%s", codeAddWhy, len(o.text), o.text, why)
+		return fmt.Sprintf("%c%016d%s%s", codeAddWhy, len(o.key), o.key, why)
 	}
-	return string(codeAdd) + o.text
+	return string(codeAdd) + o.key
 }
 
 // argv is what batch.lua gets as ARGV. The comments there give its order and what the flags mean.

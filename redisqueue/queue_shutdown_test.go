@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -191,28 +190,6 @@ func TestFullServerIsNotBusy(t *testing.T) {
 	must(t, q.Flush(ctx))
 	cancel()
 	q.Done("held")
-}
-
-// What an Add costs while the server is full does not grow with the adds that wait.
-func TestAddsToFullServer(t *testing.T) {
-	q := withoutServer(t)
-	q.shards[0].server.retryAddsAt = time.Now().Add(time.Hour)
-	cpu := func() time.Duration { // A busy machine makes this process wait.
-		var used syscall.Rusage
-		must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
-		return time.Duration(used.Utime.Nano() + used.Stime.Nano())
-	}
-	before := cpu()
-	const keys = 200_000
-	for i := range keys {
-		q.Add(strconv.Itoa(i))
-	}
-	if d := cpu() - before; d > 20*time.Second { // Looking through all that wait takes minutes.
-		t.Errorf("%d adds take %v", keys, d)
-	}
-	if n := shared(q).Unsent; n != keys {
-		t.Errorf("%d adds wait, want %d", n, keys)
-	}
 }
 
 // A replica that is shut down while the server is full tries its adds for a lease, without haste, and ends

@@ -72,9 +72,18 @@ func (q *Queue[T]) newTimer(f func()) *time.Timer {
 	return t
 }
 
-// putLocked puts an operation into the buffer and sends it, now or after the call under way. It returns
-// its opSeq.
+// putLocked puts an operation into the buffer and sends it, now or after the call under way. It returns its
+// opSeq, or that of the add into which it was merged.
 func (s *shard[T]) putLocked(o *op) opSeq {
+	switch o.code {
+	case codeAddAfter:
+		s.q.mu.totals.stats.Retries++
+	case codeAdd, codeAddPriority:
+		s.setEmptyLocked(false)
+		if !o.quiet {
+			s.closeAddedLocked(o.key)
+		}
+	}
 	seq := s.buffer.put(o)
 	s.kickLocked()
 	return seq
