@@ -43,10 +43,16 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 			return err // Its timeout ended before the handler was called.
 		}
 		p.tell(ctx, "the handler begins")
-		r.begin(c, key)
-		defer r.end(c)
+		r.sim.mu.Lock()
+		r.sim.callsBegun++
+		r.sim.calmCalls[key]++
+		r.running[c] = struct{}{}
+		r.sim.mu.Unlock()
 		returned := false
 		defer func() {
+			r.sim.mu.Lock()
+			delete(r.running, c)
+			r.sim.mu.Unlock()
 			if v := recover(); v != nil {
 				r.sim.fail("panic", "%s: the handler panics: %v\n%s", c.named(), v, debug.Stack())
 				err = fmt.Errorf("panic: %v", v)
@@ -60,18 +66,4 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 		p.crashPoint("before the key is done")
 		return err
 	}
-}
-
-func (r *run[K]) begin(c *call, key K) {
-	r.sim.mu.Lock()
-	defer r.sim.mu.Unlock()
-	r.sim.callsBegun++
-	r.sim.calmCalls[key]++
-	r.running[c] = struct{}{}
-}
-
-func (r *run[K]) end(c *call) {
-	r.sim.mu.Lock()
-	defer r.sim.mu.Unlock()
-	delete(r.running, c)
 }

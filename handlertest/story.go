@@ -2,6 +2,7 @@ package handlertest
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -112,29 +113,23 @@ func storiesOf(here, undisturbed []told, differing []string) string {
 // first. A call concerns one of the lines in which the outcomes differ if its key stands there, or if it says
 // the label of the object that the line is about.
 func concerning(here, undisturbed []told, differing []string) (_, _ []told, left int) {
-	anyOf := func(words ...string) *regexp.Regexp {
-		for i, word := range words {
-			words[i] = regexp.QuoteMeta(word)
-		}
-		return regexp.MustCompile(`(^|[^\pL\pN])(` + strings.Join(words, "|") + `)($|[^\pL\pN])`)
-	}
-	var labels []string
-	for _, line := range differing {
-		label, _, _ := strings.Cut(line, " = ")
-		labels = append(labels, label)
-	}
-	saysLabel, concerns := anyOf(labels...), make(map[string]bool)
+	concerns := make(map[string]bool)
 	for _, line := range slices.Concat(here, undisturbed) {
-		if _, seen := concerns[line.call]; !seen {
-			name := line.call[strings.LastIndex(line.call, "/")+1:] // without the namespace
-			concerns[line.call] = slices.ContainsFunc(differing, anyOf(name).MatchString)
+		name := line.call[strings.LastIndex(line.call, "/")+1:] // without the namespace
+		for _, d := range differing {
+			label, _, _ := strings.Cut(d, " = ")
+			concerns[line.call] = line.call != "" && (concerns[line.call] || says(d, name) || says(line.text, label))
 		}
-		concerns[line.call] = concerns[line.call] || saysLabel.MatchString(line.text)
+	}
+	if !slices.Contains(slices.Collect(maps.Values(concerns)), true) {
+		return here, undisturbed, 0 // The measure names nothing of the story.
 	}
 	other := func(line told) bool { return line.call != "" && !concerns[line.call] }
 	kept := slices.DeleteFunc(slices.Clone(here), other)
-	if !slices.ContainsFunc(kept, func(line told) bool { return line.call != "" }) {
-		return here, undisturbed, 0 // The measure names nothing of the story.
-	}
 	return kept, slices.DeleteFunc(slices.Clone(undisturbed), other), len(here) - len(kept)
+}
+
+// says reports whether a text has a word, which may be any text, between others.
+func says(text, word string) bool {
+	return regexp.MustCompile(`(^|[^\pL\pN])` + regexp.QuoteMeta(word) + `($|[^\pL\pN])`).MatchString(text)
 }

@@ -66,12 +66,17 @@ func (c *Cluster) Others() client.Client { return &kubeClient{cluster: c} }
 // fails.
 func (c *Cluster) Create(o client.Object) {
 	o = o.DeepCopyObject().(client.Object)
+	c.writeWhole(o, func() error { return c.Others().Create(background, o) })
+}
+
+// writeWhole calls write, which writes o but for its status, and then writes the status.
+func (c *Cluster) writeWhole(o client.Object, write func() error) {
 	whole := o.DeepCopyObject().(client.Object)
-	must(c.Others().Create(background, o))
+	must(write())
 	if c.hasStatus(c.kindOf(o)) {
 		whole.SetName(o.GetName())
 		whole.SetResourceVersion(o.GetResourceVersion())
-		must(c.Others().Status().Update(background, whole))
+		must(client.IgnoreNotFound(c.Others().Status().Update(background, whole)))
 	}
 }
 
@@ -85,18 +90,13 @@ func (c *Cluster) Delete(o client.Object) {
 // object that does not exist is left alone.
 func Change[T client.Object](c *Cluster, o T, change func(o T)) {
 	now := o.DeepCopyObject().(T)
-	if err := c.Others().Get(background, client.ObjectKeyFromObject(o), now); apierrors.IsNotFound(err) {
+	err := c.Others().Get(background, client.ObjectKeyFromObject(o), now)
+	if apierrors.IsNotFound(err) {
 		return
-	} else {
-		must(err)
 	}
+	must(err)
 	change(now)
-	status := now.DeepCopyObject().(T)
-	must(c.Others().Update(background, now))
-	if c.hasStatus(c.kindOf(now)) {
-		status.SetResourceVersion(now.GetResourceVersion())
-		must(client.IgnoreNotFound(c.Others().Status().Update(background, status)))
-	}
+	c.writeWhole(now, func() error { return c.Others().Update(background, now) })
 }
 
 var background = context.Background()

@@ -53,30 +53,27 @@ func (c *Cluster) garbage() (garbage []change) {
 }
 
 // dependents returns the objects that an owner has.
-func (c *Cluster) dependents(owner types.UID) (all []change, blocking, living int) {
+func (c *Cluster) dependents(owner types.UID) (all []change) {
 	for _, kind := range c.kinds() {
 		for _, o := range sorted(c.truth[kind]) {
-			for _, r := range o.GetOwnerReferences() {
-				if r.UID != owner {
-					continue
-				}
+			if slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner }) {
 				all = append(all, change{kind: kind, old: o})
-				if r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion {
-					blocking++
-				}
-				if o.GetDeletionTimestamp() == nil {
-					living++
-				}
 			}
 		}
 	}
-	return all, blocking, living
+	return all
 }
+
+func isLiving(d change) bool { return d.old.GetDeletionTimestamp() == nil }
 
 // mayGoOn reports whether the deletion of an owner in the foreground has a next step.
 func (c *Cluster) mayGoOn(owner types.UID) bool {
-	_, blocking, living := c.dependents(owner)
-	return living > 0 || blocking == 0
+	all := c.dependents(owner)
+	return slices.ContainsFunc(all, isLiving) || !slices.ContainsFunc(all, func(d change) bool {
+		return slices.ContainsFunc(d.old.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+			return r.UID == owner && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+		})
+	})
 }
 
 // collect does the next step with a piece of garbage.
@@ -86,13 +83,13 @@ func (c *Cluster) collect(kind schema.GroupVersionKind, o client.Object) {
 		return
 	}
 	finalizer := metav1.FinalizerDeleteDependents
-	all, _, living := c.dependents(o.GetUID())
+	all := c.dependents(o.GetUID())
 	if slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents) {
 		finalizer = metav1.FinalizerOrphanDependents
 		for _, d := range all {
 			c.orphan(d, o.GetUID())
 		}
-	} else if living > 0 {
+	} else if slices.ContainsFunc(all, isLiving) {
 		for _, d := range all {
 			if c.hasOtherOwner(d.old, o.GetUID()) {
 				c.orphan(d, o.GetUID())
