@@ -34,7 +34,7 @@ type kubeClient struct {
 
 func (k *kubeClient) Scheme() *runtime.Scheme { return k.cluster.scheme }
 
-func (k *kubeClient) RESTMapper() meta.RESTMapper { return k.cluster.mapper() }
+func (k *kubeClient) RESTMapper() meta.RESTMapper { return kindMapper{cluster: k.cluster} }
 
 func (k *kubeClient) GroupVersionKindFor(o runtime.Object) (schema.GroupVersionKind, error) {
 	return apiutil.GVKForObject(o, k.cluster.scheme)

@@ -56,12 +56,22 @@ func (c *Cluster) garbage() (garbage []change) {
 func (c *Cluster) dependents(owner types.UID) (all []change) {
 	for _, kind := range c.kinds() {
 		for _, o := range sorted(c.truth[kind]) {
-			if slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner }) {
+			if refersTo(o, owner) != nil {
 				all = append(all, change{kind: kind, old: o})
 			}
 		}
 	}
 	return all
+}
+
+// refersTo returns the reference of an object to an owner, or nil.
+func refersTo(o client.Object, owner types.UID) *metav1.OwnerReference {
+	for _, r := range o.GetOwnerReferences() {
+		if r.UID == owner {
+			return &r
+		}
+	}
+	return nil
 }
 
 func isLiving(d change) bool { return d.old.GetDeletionTimestamp() == nil }
@@ -70,9 +80,8 @@ func isLiving(d change) bool { return d.old.GetDeletionTimestamp() == nil }
 func (c *Cluster) mayGoOn(owner types.UID) bool {
 	all := c.dependents(owner)
 	return slices.ContainsFunc(all, isLiving) || !slices.ContainsFunc(all, func(d change) bool {
-		return slices.ContainsFunc(d.old.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
-			return r.UID == owner && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
-		})
+		blocks := refersTo(d.old, owner).BlockOwnerDeletion
+		return blocks != nil && *blocks
 	})
 }
 

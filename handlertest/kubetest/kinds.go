@@ -53,9 +53,7 @@ func (c *Cluster) isGlobal(kind schema.GroupVersionKind) bool {
 		"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}, kind.Kind)
 }
 
-// mapper returns a mapper for the kinds in the scheme, and those that have objects.
-func (c *Cluster) mapper() meta.RESTMapper { return kindMapper{cluster: c} }
-
+// kindMapper is a mapper for the kinds in the scheme, and those that have objects.
 type kindMapper struct {
 	meta.RESTMapper // nil: other methods panic
 	cluster         *Cluster
@@ -63,23 +61,19 @@ type kindMapper struct {
 
 func (m kindMapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
 	c := m.cluster
-	known := meta.NewDefaultRESTMapper(c.scheme.PrioritizedVersionsForGroup(kind.Group))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	add := func(kind schema.GroupVersionKind) {
+	all := slices.DeleteFunc(c.kinds(), func(k schema.GroupVersionKind) bool { return k.GroupKind() != kind })
+	for _, gv := range c.scheme.VersionsForGroupKind(kind) {
+		all = append(all, gv.WithKind(kind.Kind))
+	}
+	known := meta.NewDefaultRESTMapper(c.scheme.PrioritizedVersionsForGroup(kind.Group))
+	for _, k := range all {
 		scope := meta.RESTScopeNamespace
-		if c.isGlobal(kind) {
+		if c.isGlobal(k) {
 			scope = meta.RESTScopeRoot
 		}
-		known.Add(kind, scope)
-	}
-	for _, gv := range c.scheme.VersionsForGroupKind(kind) {
-		add(gv.WithKind(kind.Kind))
-	}
-	for full := range c.truth {
-		if full.GroupKind() == kind {
-			add(full)
-		}
+		known.Add(k, scope)
 	}
 	return known.RESTMapping(kind, versions...)
 }

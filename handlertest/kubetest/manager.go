@@ -137,7 +137,7 @@ func (m *Manager) GetAPIReader() client.Reader { return &kubeClient{cluster: m.c
 func (m *Manager) GetScheme() *runtime.Scheme { return m.cluster.scheme }
 
 // GetRESTMapper returns a mapper for the kinds in the scheme.
-func (m *Manager) GetRESTMapper() meta.RESTMapper { return m.cluster.mapper() }
+func (m *Manager) GetRESTMapper() meta.RESTMapper { return kindMapper{cluster: m.cluster} }
 
 // GetCache returns the cache of the process.
 func (m *Manager) GetCache() cache.Cache {

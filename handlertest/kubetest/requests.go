@@ -22,7 +22,7 @@ type requests struct {
 	collected  []add
 }
 
-// add is an Add or, with a time, an AddAfter.
+// add is an AddAfter that was collected.
 type add struct {
 	request reconcile.Request
 	after   time.Duration
@@ -48,35 +48,24 @@ func (q *requests) isCollecting() bool {
 
 func (q *requests) flush() {
 	q.mu.Lock()
-	all := q.collected
-	q.collecting, q.collected = false, nil
-	q.mu.Unlock()
-	slices.SortFunc(all, func(a, b add) int {
+	defer q.mu.Unlock()
+	slices.SortFunc(q.collected, func(a, b add) int {
 		return cmp.Or(cmp.Compare(a.after, b.after), cmp.Compare(a.request.String(), b.request.String()))
 	})
-	for _, a := range slices.Compact(all) {
-		q.add(a)
+	for _, a := range slices.Compact(q.collected) {
+		q.TypedRateLimitingInterface.AddAfter(a.request, a.after)
 	}
+	q.collecting, q.collected = false, nil
 }
 
-// addAfter is AddAfter with what is collected.
+// addAfter adds a request, or collects it.
 func (q *requests) addAfter(request reconcile.Request, d time.Duration) {
 	q.mu.Lock()
-	collecting := q.collecting
-	if collecting {
+	defer q.mu.Unlock()
+	if q.collecting {
 		q.collected = append(q.collected, add{request, max(d, 0)})
-	}
-	q.mu.Unlock()
-	if !collecting {
-		q.add(add{request, d})
-	}
-}
-
-func (q *requests) add(a add) {
-	if a.after <= 0 {
-		q.TypedRateLimitingInterface.Add(a.request)
 	} else {
-		q.TypedRateLimitingInterface.AddAfter(a.request, a.after)
+		q.TypedRateLimitingInterface.AddAfter(request, d)
 	}
 }
 
