@@ -195,6 +195,10 @@ func TestPatches(t *testing.T) {
 			client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
 			t.Errorf("a patch of an old version: %v", err)
 		}
+		if err := raw(types.JSONPatchType, fmt.Sprintf(`[{"op":"replace","path":"/metadata/resourceVersion","value":%q}]`,
+			stale.ResourceVersion)); !apierrors.IsConflict(err) {
+			t.Errorf("a patch that says an old version: %v", err)
+		}
 	}, nil)
 }
 

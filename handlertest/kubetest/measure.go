@@ -22,7 +22,7 @@ func (c *Cluster) comparable(kind schema.GroupVersionKind, o client.Object) (lab
 		name = o.GetGenerateName() + "*"
 		delete(meta, "name")
 	}
-	for _, field := range []string{"resourceVersion", "generation", "managedFields", "uid"} {
+	for _, field := range []string{"resourceVersion", "generation", "managedFields"} {
 		delete(meta, field)
 	}
 	withoutTimes(content)
