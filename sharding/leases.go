@@ -23,7 +23,7 @@ const (
 	// groupLabel is the label of a group's Leases, and dataAnnotation is where they have Record.Data.
 	groupLabel      = "keyedqueue.github.io/sharding-group"
 	dataAnnotation  = "keyedqueue.github.io/sharding"
-	slotsAnnotation = "keyedqueue.github.io/slots" // has Record.Slots, for a column of kubectl
+	slotsAnnotation = "keyedqueue.github.io/slots" // has Record.Held, for a column of kubectl
 )
 
 // Leases returns a store that keeps its records as Leases of a namespace, each labelled with its group. The
@@ -177,7 +177,7 @@ func toLease(r Record) *coordinationv1.Lease {
 	}}
 	if r.Holder != "" {
 		lease.Spec.HolderIdentity = &r.Holder
-		lease.Annotations[slotsAnnotation] = strconv.Itoa(r.Slots)
+		lease.Annotations[slotsAnnotation] = strconv.Itoa(r.Held)
 	}
 	if r.Lease > 0 {
 		seconds := int32((r.Lease + time.Second - 1) / time.Second) // The API server wants at least one.

@@ -91,10 +91,10 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) (Record, memberDa
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
 		Slots: m.config.Slots, Queues: m.queuesIfAllLocked(),
 		Table: follows, Epoch: m.mu.view.epochEver, Dead: isDead}
-	slots, _ := m.countLocked()
+	held, _ := m.countLocked()
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d),
-		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Slots: slots}, d
+		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Held: held}, d
 }
 
 // followLocked returns the id of the table that the record should name. By naming a new one the member says

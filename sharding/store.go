@@ -59,7 +59,7 @@ type Record struct {
 	Holder  string
 	Lease   time.Duration
 	Renewed time.Time
-	Slots   int // how many a member holds
+	Held    int // how many slots a member holds
 }
 
 // Event is a change of a record. If it was deleted, only Name and Group of Record are certain to be set.

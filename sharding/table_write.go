@@ -59,27 +59,26 @@ func (m *Member) noteWrite(t *table, err error) {
 }
 
 func (m *Member) noteWriteLocked(t *table, err error) {
-	// Another write came first. It may be this one: a client repeats a request if the answer asks for that.
+	// Another write came first, perhaps this one: a client repeats a request if the answer asks for that.
 	wasChanged := errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrExists)
 	if h := &m.mu.health; err == nil || errors.Is(err, ErrConflict) {
 		h.notWritten = 0
 	} else if !wasChanged {
 		h.notWritten, h.writeErr = cmp.Or(h.notWritten, m.now()), err
 	}
-	refused := errors.Is(err, ErrRefused)
 	given := 0
 	for i := range m.slots {
 		s := &m.slots[i]
 		switch {
-		case !s.handover.isOf(t, i):
+		case !s.handover.isOf(t, i): // This write does not give the slot away.
 		case err == nil:
 			if t.slots[i].holder != m.mu.self.id {
 				given++
 			}
-		case !refused || s.handover.unsure:
-			s.handover.unsure = true
-		default:
+		case errors.Is(err, ErrRefused) && !s.handover.unsure: // No attempt can have been written.
 			s.handover, s.keepUntil = handover{}, m.now()+m.config.Lease
+		default:
+			s.handover.unsure = true
 		}
 	}
 	if given > 0 {

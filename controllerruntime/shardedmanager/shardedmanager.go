@@ -42,7 +42,8 @@ import (
 
 // Options configure [New].
 type Options struct {
-	// Member configures this process's part. Its Group is required, and Queues is set by the Group.
+	// Member configures this process's part. Its Group is required. Its Queues must be empty: they are the
+	// controllers.
 	Member sharding.Config
 	// Namespace is where the Leases are. Their client is one of its own, made from the manager's config.
 	Namespace string
@@ -63,7 +64,7 @@ type Controller struct {
 	// List is an empty list of the objects whose keys are reconciled: those of the builder's For. Required.
 	List       client.ObjectList
 	Reconciler reconcile.Reconciler
-	// Options are the controller's. The Group sets NewQueue and NeedLeaderElection.
+	// Options are the controller's, without a NewQueue and a NeedLeaderElection.
 	Options controller.Options
 }
 
@@ -84,6 +85,9 @@ type Group struct {
 
 // New returns a group for the manager, which must not have been started.
 func New(mgr manager.Manager, o Options) (*Group, error) {
+	if len(o.Member.Queues) > 0 {
+		return nil, errors.New("shardedmanager: Member.Queues must be empty: they are the group's controllers")
+	}
 	if o.Store == nil {
 		leases, err := coordination.NewForConfig(mgr.GetConfig())
 		if err != nil {
@@ -108,6 +112,10 @@ func New(mgr manager.Manager, o Options) (*Group, error) {
 func (g *Group) Add(b *builder.Builder, c Controller) error {
 	if c.List == nil || c.Reconciler == nil {
 		return errors.New("shardedmanager: a Controller needs a List and a Reconciler")
+	}
+	if c.Options.NewQueue != nil || c.Options.NeedLeaderElection != nil {
+		return errors.New("shardedmanager: the Options of a Controller have a NewQueue or NeedLeaderElection: " +
+			"a sharded queue runs on all replicas")
 	}
 	if c.Name == "" {
 		gvk, err := apiutil.GVKForObject(c.List, g.mgr.GetScheme())

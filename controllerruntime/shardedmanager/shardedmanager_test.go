@@ -211,6 +211,10 @@ func TestMistakes(t *testing.T) {
 	if _, err := shardedmanager.New(mgr, shardedmanager.Options{}); err == nil {
 		t.Error("FAILURE: a group without a namespace")
 	}
+	if _, err := shardedmanager.New(mgr, shardedmanager.Options{Store: sharding.Memory(),
+		Member: sharding.Config{Queues: []string{"other"}}}); err == nil {
+		t.Error("FAILURE: a group with queues")
+	}
 	g, err := shardedmanager.New(mgr, shardedmanager.Options{Store: sharding.Memory()})
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +222,9 @@ func TestMistakes(t *testing.T) {
 	r := reconcile.Func(func(context.Context, ctrl.Request) (reconcile.Result, error) {
 		return reconcile.Result{}, nil
 	})
-	for _, wrong := range []shardedmanager.Controller{{}, {Reconciler: r}, {List: &corev1.ConfigMapList{}}} {
+	for _, wrong := range []shardedmanager.Controller{{}, {Reconciler: r}, {List: &corev1.ConfigMapList{}},
+		{Reconciler: r, List: &corev1.ConfigMapList{}, Options: controller.Options{NeedLeaderElection: ptr.To(true)}},
+	} {
 		if g.Add(ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}), wrong) == nil {
 			t.Errorf("FAILURE: %+v", wrong)
 		}

@@ -44,7 +44,7 @@ var rules = []rule{
 		{"known_members.go", "k.data.Lease = int64(m.mu.view.longestLease)", "k.data.Lease = int64(m.config.Lease)"},
 	}},
 	{"a refused handover is not taken back", []change{
-		{"table_write.go", "\t\tdefault:\n", "\t\tcase false:\n"},
+		{"table_write.go", "case errors.Is(err, ErrRefused) && !s", "case false && !s"},
 	}},
 	{"a member that was out of touch counts as dead at once", []change{
 		{"own_record.go", "self.attempted.since(self.renewed) > m.config.Lease*2/3", "false"},
@@ -176,13 +176,13 @@ var rules = []rule{
 		{"member.go", "m.mu.restored, m.mu.self.alive, m.mu.effects.shutDown = true, false, true", "m.mu.restored, m.mu.effects.shutDown = true, true"},
 	}},
 	{"a failed write of the table costs the slots that do not move", []change{
-		{"table_write.go", "\t\tcase !refused || s.handover.unsure:\n", "\t\tcase !refused || s.handover.unsure:\n\t\t\tm.mu.self.alive = false\n"},
+		{"table_write.go", "\t\t\ts.handover.unsure = true\n", "\t\t\ts.handover.unsure = true\n\t\t\tm.mu.self.alive = false\n"},
 	}},
 	{"a handover leaves the slots of the dead to those whose turn it is", []change{
 		{"plan.go", "hasDead && handsOver:", "false && handsOver:"},
 	}},
 	{"a handover that conflicts is not in doubt", []change{
-		{"table_write.go", "case !refused || s", "case !wasChanged && !refused || s"},
+		{"table_write.go", "case errors.Is(err, ErrRefused) && !s", "case (wasChanged || errors.Is(err, ErrRefused)) && !s"},
 	}},
 	{"a new table with a lower epoch is a sign of a restore", []change{
 		{"slot_table.go", "t.id != known.id && (t.settling || ", "t.id != known.id && ("},
