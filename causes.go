@@ -97,9 +97,13 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	if cause.Time.IsZero() {
 		cause.Time = q.clock.Now() // A clock is foreign code, so not under the lock.
 	}
+	var marks sets
+	if cause.Quiet {
+		marks = quiet
+	}
 	q.mu.Lock()
 	defer q.unlock()
-	if s, k := q.addLocked(h, item, cause.Quiet); k != nil && (cause.Reason != "" || cause.TraceParent != "") {
+	if s, k := q.addLocked(h, item, marks); k != nil && (cause.Reason != "" || cause.TraceParent != "") {
 		q.mu.notes.AddCause(s, func(c Causes) Causes { return c.Plus(cause) })
 		k.Value |= noted
 	}

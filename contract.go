@@ -70,8 +70,10 @@ type ExtendedRateLimiting[T comparable] interface {
 	TypedRateLimitingInterface[T]
 	Extended[T]
 	// Fail says that the call for key, which the caller holds, has failed. It counts the failure and adds the
-	// key after the limiter's delay, or f.AtLeast if that is longer. Or it gives the key up: then it forgets
-	// the failures and takes back a waiting retry. Done must also be called. After shutdown Fail only counts.
+	// key after the limiter's delay, or f.AtLeast if that is longer. Or it gives the key up, and forgets the
+	// failures. Either way it takes back the retry of an earlier failure, even if that has come due while key
+	// was held. Of the delays of Fail and AddAfter the one that ends first counts, and a give-up leaves it. Done
+	// must also be called. After shutdown Fail adds nothing.
 	//
 	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
 	// and the server gets the failure later. Queues in memory ignore ctx.

@@ -66,6 +66,7 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		config.Queue = fifo
 	}
 	d := &delays[T]{TypedInterface: config.Queue, name: config.Name, logger: logr.Discard()}
+	d.own, _ = config.Queue.(*Typed[T])
 	d.retriesMetric = newRetriesMetric(config.Name, provider)
 	d.loop = dueloop.New(config.Clock, d.moveDue)
 	if config.Logger != nil {
@@ -92,18 +93,21 @@ type delayingType[T comparable] struct {
 // waits, the goroutine of loop adds them to the queue below when they are due.
 type delays[T comparable] struct {
 	TypedInterface[T] // the queue below
+	// own is the queue below, or nil if that is a user's. Some of its methods are no interface: a user's queue
+	// that embeds ours would have them too, and its own Add would be bypassed.
+	own *Typed[T]
 
 	name          string
 	logger        logr.Logger
 	retriesMetric CounterMetric
 	loop          *dueloop.Loop
 
-	// mu guards its fields and the loop's. Under it no queue, clock, metric or logger is called.
+	// mu guards its fields and the loop's. Under it own alone is called, and no other queue, clock or logger.
 	mu struct {
 		sync.Mutex
 
 		waiting dueHeap[T]
-		// moving has keys that moveDue has taken from the heap, and may not have added to the queue below yet.
+		// moving has keys that moveDue has taken from the heap. A user's queue below may not have them yet.
 		moving  []dueKey[T]
 		stopped bool
 		retries uint64
@@ -163,12 +167,21 @@ func (d *delays[T]) putWaiting(item T, h keytable.Hash, now, delay time.Duration
 	return d.loop.TendLocked(d.mu.waiting.next())
 }
 
-// takeBackRetry makes a key that is given up not come when the delay of its last failure is over, unless it
-// was also added for later by others.
+// addRetry adds item, which has failed and which the caller holds, after the delay alone.
+func (d *delays[T]) addRetry(item T, delay time.Duration) {
+	d.takeBackRetry(item)
+	d.addAfter(item, delay, true)
+}
+
+// takeBackRetry makes a key that has failed again not come because the delay of an earlier failure is over,
+// or has ended while the key was held. A key that was also added by others still comes.
 func (d *delays[T]) takeBackRetry(item T) {
 	h := keytable.HashOf(item)
 	d.mu.Lock()
 	d.mu.waiting.takeBackRetry(h, item)
+	if d.own != nil {
+		d.own.takeBackRetry(h, item)
+	}
 	wake := d.loop.TendLocked(d.mu.waiting.next())
 	d.mu.Unlock()
 	if wake {
@@ -179,13 +192,18 @@ func (d *delays[T]) takeBackRetry(item T) {
 // moveDue adds some of the keys that are due to the queue below, and returns when to look again, if ever.
 func (d *delays[T]) moveDue() (until time.Duration, ok bool) {
 	due, until, ok := d.takeDue()
-	if len(due) > 0 {
-		d.addDue(due)
+	for i, k := range due {
+		if d.ShuttingDown() {
+			d.countDropped(len(due) - i)
+			break
+		}
+		d.Add(k.key)
 	}
 	return until, ok
 }
 
-// takeDue moves up to maxBatch due keys from the heap to moving, and returns them.
+// takeDue moves up to maxBatch due keys from the heap to own, or else to moving, and returns those in moving.
+// Own has them before the unlock: then a retry is in the heap or in own when it is taken back.
 func (d *delays[T]) takeDue() (due []dueKey[T], until time.Duration, ok bool) {
 	if d.ShuttingDown() {
 		// The queue below may have been shut down without this one.
@@ -200,29 +218,23 @@ func (d *delays[T]) takeDue() (due []dueKey[T], until time.Duration, ok bool) {
 	if len(d.mu.moving) > 0 {
 		next = now // There may be more.
 	}
+	if d.own != nil && len(d.mu.moving) > 0 {
+		d.mu.dropped += uint64(len(d.mu.moving) - d.own.addDue(d.mu.moving))
+		clear(d.mu.moving)
+		d.mu.moving = d.mu.moving[:0]
+	}
 	if until, ok = d.loop.PlanLocked(now, next); !ok {
 		d.mu.moving = nil
 	}
 	return d.mu.moving, until, ok
 }
 
-// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped.
-// (A foreign queue that is shut down during an Add drops that key uncounted.)
-func (d *delays[T]) addDue(keys []dueKey[T]) {
-	// Our own layer 1 takes a batch under one lock. It is no interface: a user's queue that embeds ours would
-	// have the method too, and its own Add would be bypassed.
-	if below, ok := d.TypedInterface.(*Typed[T]); ok {
-		keys = keys[below.addDue(keys):]
-	}
-	for len(keys) > 0 && !d.ShuttingDown() {
-		d.Add(keys[0].key)
-		keys = keys[1:]
-	}
-	if len(keys) > 0 {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.mu.dropped += uint64(len(keys))
-	}
+// countDropped counts keys that have come due too late: the queue below is shut down. (A user's queue that is
+// shut down during an Add drops that key uncounted.)
+func (d *delays[T]) countDropped(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.dropped += uint64(n)
 }
 
 // ShutDown drops the keys that still wait for their time. It waits for the goroutines of the queue, which end

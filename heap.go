@@ -47,7 +47,7 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now, delay time.Duration, is
 		return
 	}
 	k.Value.onlyRetry = k.Value.onlyRetry && isRetry
-	if e.Rank < h.order.At(s).Rank || k.Value.onlyRetry { // The last failure says when the key is retried.
+	if e.Rank < h.order.At(s).Rank {
 		h.order.Replace(e)
 	}
 }

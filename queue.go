@@ -128,7 +128,7 @@ type Typed[T comparable] struct {
 	}
 }
 
-// sets says in which of dirty and processing a key is. Three marks stand beside them.
+// sets says in which of dirty and processing a key is. Four marks stand beside them.
 //
 //	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
 //	                  ▲                 │ Add
@@ -142,6 +142,7 @@ const (
 	noted                       // has a note: causes, or somebody who waits for the next add
 	quiet                       // has been added since a worker got it, but only quietly
 	onHold                      // is processing, and PutOnHold was called
+	retried                     // is processing, and dirty only because a retry has come due
 )
 
 type entry[T comparable] = keytable.Entry[T, sets]
@@ -171,7 +172,7 @@ func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
 	defer q.unlock()
-	q.addLocked(h, item, false)
+	q.addLocked(h, item, 0)
 }
 
 // addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down. A
@@ -182,26 +183,44 @@ func (q *Typed[T]) addDue(keys []dueKey[T]) int {
 	defer q.unlock()
 	q.mu.WakeAnother()
 	for i, due := range keys {
-		if _, k := q.addLocked(due.hash, due.key, due.isRetry); k == nil {
+		var marks sets
+		if due.isRetry {
+			marks = quiet | retried
+		}
+		if _, k := q.addLocked(due.hash, due.key, marks); k == nil {
 			return i
 		}
 	}
 	return len(keys)
 }
 
-// addLocked is Add. It returns nil if the queue is shutting down.
-func (q *Typed[T]) addLocked(h keytable.Hash, item T, quietly bool) (keytable.Slot, *entry[T]) {
+// takeBackRetry makes a held key that has failed not be queued at its Done, if only a retry has asked for
+// that.
+func (q *Typed[T]) takeBackRetry(h keytable.Hash, item T) {
+	q.mu.Lock()
+	defer q.unlock()
+	if s, k := q.mu.keys.Find(h, item); k != nil && k.Value&retried != 0 {
+		if k.Value&onHold != 0 {
+			q.countAgainOnHoldLocked(-1)
+		}
+		q.cancelLocked(s, k)
+	}
+}
+
+// addLocked is Add. Of marks, quiet and retried, a held key keeps those that all adds since its hand-out
+// have. It returns nil if the queue is shutting down.
+func (q *Typed[T]) addLocked(h keytable.Hash, item T, marks sets) (keytable.Slot, *entry[T]) {
 	if q.shuttingDown.Load() {
 		return keytable.None, nil
 	}
 	s, k, inserted := q.mu.keys.FindOrInsert(h, item)
-	switch {
-	case quietly:
-		if k.Value&(processing|dirty) == processing {
-			k.Value |= quiet
-		}
-	case k.Value&(noted|quiet) != 0:
-		q.interruptLocked(s, k)
+	if k.Value&(processing|dirty) == processing {
+		k.Value |= marks
+	} else {
+		k.Value &^= (quiet | retried) &^ marks
+	}
+	if marks&quiet == 0 && k.Value&noted != 0 {
+		q.mu.notes.Added(s)
 	}
 	switch {
 	case k.Value&dirty != 0:
@@ -348,6 +367,7 @@ func (q *Typed[T]) Done(item T) {
 	}
 	if k.Value&dirty != 0 && q.mu.dropping {
 		q.cancelLocked(s, k)
+		q.mu.dropped++
 	}
 	if k.Value&dirty != 0 {
 		q.pushLocked(s, k)
@@ -368,19 +388,10 @@ func (q *Typed[T]) Done(item T) {
 	}
 }
 
-// interruptLocked notes an add of the key at s that is not quiet.
-func (q *Typed[T]) interruptLocked(s keytable.Slot, k *entry[T]) {
-	k.Value &^= quiet
-	if k.Value&noted != 0 {
-		q.mu.notes.Added(s)
-	}
-}
-
 // cancelLocked makes the key at s, which a worker holds and which was added again, not be queued again.
 func (q *Typed[T]) cancelLocked(s keytable.Slot, k *entry[T]) {
-	k.Value &^= dirty
+	k.Value &^= dirty | quiet | retried
 	q.mu.again--
-	q.mu.dropped++
 	if q.observer != nil {
 		q.observer.Canceled(s)
 	}

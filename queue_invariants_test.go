@@ -40,6 +40,9 @@ func (q *Typed[T]) checkInvariants() error {
 			if (in&noted != 0) != q.mu.notes.Has(s) || in&quiet != 0 && in&(dirty|processing) != dirty|processing {
 				return fmt.Errorf("key %v: state %b, has a note: %v", q.mu.keys.At(s).Key, in, q.mu.notes.Has(s))
 			}
+			if in&retried != 0 && in&(processing|dirty) != processing|dirty {
+				return fmt.Errorf("key %v: state %b has a mark of held keys", q.mu.keys.At(s).Key, in)
+			}
 			if in&noted != 0 {
 				marked++
 			}

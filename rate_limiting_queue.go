@@ -97,7 +97,7 @@ func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, 
 			below.takeBackRetry(key)
 		}
 	} else if ours {
-		below.addAfter(key, r.Delay, true)
+		below.addRetry(key, r.Delay)
 	} else {
 		q.AddAfter(key, r.Delay)
 	}

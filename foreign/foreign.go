@@ -7,7 +7,9 @@
 //
 //   - The delay after a failure is unknown unless it is AtLeast, because AddRateLimited does not return one.
 //     So Retry.Delay and Failures.Left are zero, and each failed call counts, even if an event has brought
-//     the key early. A retry that waits is not taken back when its key is given up.
+//     the key early.
+//   - A retry is not taken back, neither when its key is given up nor when the key fails again. If it comes
+//     due while the key is held, Done queues the key at once.
 //   - AddedAt is zero, because nothing says when a key came due.
 //   - Its queued and waiting keys cannot be listed: Snapshot, SnapshotKey and SnapshotKeys have those that
 //     workers hold, and Snapshot the failing ones.

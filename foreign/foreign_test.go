@@ -88,6 +88,8 @@ func TestConformance(t *testing.T) {
 			"Fail":              "AddRateLimited does not return the delay, so Retry has none",
 			"FailWithinDelay":   "without the delay each failing call counts",
 			"FailGivesUp":       "Retry has no delay; a retry that waits below cannot be taken back",
+			"RetryDueWhileHeld": "the same, also when it has come due",
+			"ModelWithFailures": "the same",
 			"FailAfterShutDown": "Retry has no delay; MaxRetries of foreign queues has tests below",
 			"NextOfAFailingKey": "Failures.Left is unknown without the delay",
 			"FailingKeys":       "Retry has no delay; the counts have tests below",

@@ -63,6 +63,28 @@ func TestAddOfKeyThatIsGivenUp(t *testing.T) {
 	must(t, checkInvariants(client, q))
 }
 
+// A retry that comes due while the key is held is no such add.
+func TestRetryOfKeyThatIsGivenUp(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 1})
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa",
+		lease: 30 * time.Second, losses: 1}
+	dead.send(1, 0, "F0000000000000001x10000000 0 0 false why", "ax")
+	dead.send(2, 1)
+	shiftClock(t, client, 10*time.Second)
+	if st := freshStats(t, q); st.Again != 1 || st.Waiting != 0 {
+		t.Errorf("Stats() = %+v, want a held key whose retry is due", st)
+	}
+	for i := range 4 {
+		shiftClock(t, client, time.Duration(10+15*i)*time.Second)
+		freshStats(t, q)
+	}
+	if k, err := q.key(within(t, 10*time.Second), "x"); err != nil || k.GivenUp == nil || k.State != "" {
+		t.Errorf("Key() = %+v, %v, want a given-up key that is not in the queue", k, err)
+	}
+	must(t, checkInvariants(client, q))
+}
+
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }

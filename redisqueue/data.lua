@@ -6,7 +6,8 @@
 --
 --   absent              queued    <added>                           16 characters
 --   processing          p<session><fence>                           28
---   processing+dirty    d<session><fence><added>                    44; e while all adds since were quiet
+--   processing+dirty    d<session><fence><added>                    44; e while all adds since were quiet, as
+--                                                                       that of a retry is: see isOnlyRetried
 --                        2        13     29                         where each part begins
 --
 -- P, D and E are p, d and e of a hand-out that its worker has answered, so that only its Done is missing. If

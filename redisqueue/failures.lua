@@ -26,13 +26,8 @@ local function forgetOldGivenUp()
 	end
 end
 
--- giveUp takes back the retry that waits for the end of the key's delay.
 local function giveUp(key, attempts, reason)
-	local retry = call('ZSCORE', RETRIES, key)
-	if retry and call('ZSCORE', DELAYS, key) == retry then
-		call('ZREM', DELAYS, key)
-		setPriority(WAITING_PRIORITY, key, 0)
-	end
+	takeBackRetry(key)
 	call('ZADD', GIVEN_UP, nowDigits, key)
 	setTrouble(REASON, key, whole(attempts) .. ' ' .. reason)
 	forgetOldGivenUp()
@@ -110,12 +105,9 @@ local function fail(key, details)
 	left = math.max(left, atLeast)
 	call('ZADD', FAILURES, attempt, key)
 	setTrouble(FAILING, key, whole(since) .. ' ' .. sub(reason, 1, 512))
-	local isOnlyRetry = same and call('ZSCORE', DELAYS, key) == call('ZSCORE', RETRIES, key)
+	takeBackRetry(key)
 	call('ZADD', RETRIES, digits(now + left), key)
 	addAfter(key, left, isHeld(states[key]) and priorityOf(HELD_PRIORITY, key) or 0)
-	if isOnlyRetry then -- addAfter keeps the earlier time, and atLeast may say a later one.
-		call('ZADD', DELAYS, digits(now + left), key)
-	end
 	return attempt, left, same and 's'
 end
 
@@ -129,7 +121,8 @@ local function lose(holder, key, state)
 	setTrouble(LOSSES, key, losses)
 	if maxLosses > 0 and losses >= maxLosses then
 		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
-		release(holder, key, state, true)
+		takeBackRetry(key)
+		release(holder, key, states[key], true)
 		giveUp(key, losses,
 			'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
 	elseif losses > 1 then

@@ -11,21 +11,43 @@ local function setMark(key, letter, rest)
 	setState(key, (isAnswered(states[key]) and string.upper(letter) or letter) .. rest)
 end
 
--- add queues a key or, if it is held, notes that it was added again. No priority means 0.
-local function add(key, isQuiet, priority)
+-- A key whose last failure alone makes it wait is in DELAYS with the time that it has in RETRIES. A held key
+-- that is dirty because that time has come has it as <added>. Another add moves either by a microsecond.
+
+local function retryOf(key)
+	local retry = call('ZSCORE', RETRIES, key)
+	return retry and digits(retry)
+end
+
+local function waitsOnlyForRetry(key, retry)
+	local due = retry and call('ZSCORE', DELAYS, key)
+	return due and digits(due) == retry
+end
+
+local function isOnlyRetried(state, retry)
+	return isDirty(state) and not isLoud(state) and addedOf(state) == retry
+end
+
+-- add queues a key or, if it is held, notes that it was added again. No priority means 0. An add by a retry is
+-- quiet, and has its time.
+local function add(key, isQuiet, priority, retry)
 	local state = states[key]
 	local hasEarlierAdd = false -- for the same hand-out
 	if not state then
 		queue(key, nowDigits)
 		changed = changed + 1
 	elseif isClean(state) then
-		setMark(key, isQuiet and 'e' or 'd', sub(state, 2) .. nowDigits)
+		setMark(key, isQuiet and 'e' or 'd', sub(state, 2) .. (retry or nowDigits))
 		dirty = dirty + 1
 		changed = changed + 1
 	else
 		hasEarlierAdd = true
-		if not isQuiet and isDirty(state) and not isLoud(state) then
-			setMark(key, 'd', sub(state, 2))
+		if isDirty(state) and not isLoud(state) then
+			if not isQuiet then
+				setMark(key, 'd', sub(state, 2))
+			elseif isOnlyRetried(state, retryOf(key)) then
+				setMark(key, 'e', sub(state, 2, 28) .. digits(addedOf(state) + 1))
+			end
 		end
 	end
 	if priority or hasNotes then
@@ -46,6 +68,33 @@ local function addAfter(key, delay, priority)
 	setPriority(WAITING_PRIORITY, key, priority)
 	call('ZADD', DELAYS, comparison, digits(now + delay), key)
 	due[key] = nil
+	local retry = comparison == 'LT' and retryOf(key)
+	if waitsOnlyForRetry(key, retry) then
+		call('ZADD', DELAYS, digits(retry - 1), key)
+	end
+end
+
+-- addDue adds a key whose delay has passed.
+local function addDue(key)
+	local retry = isHeld(states[key]) and retryOf(key)
+	retry = waitsOnlyForRetry(key, retry) and retry
+	add(key, retry, priorityOf(WAITING_PRIORITY, key), retry)
+	due[key] = true
+end
+
+-- takeBackRetry makes a key not come because the delay of its last failure is over, or has ended while the key
+-- was held, unless others have added it.
+local function takeBackRetry(key)
+	local state, retry = states[key], retryOf(key)
+	if waitsOnlyForRetry(key, retry) then
+		call('ZREM', DELAYS, key)
+		setPriority(WAITING_PRIORITY, key, 0)
+	end
+	if isOnlyRetried(state, retry) then
+		setMark(key, 'p', sub(state, 2, 28))
+		setPriority(NEXT_PRIORITY, key, 0)
+		dirty = dirty - 1
+	end
 end
 
 -- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished.

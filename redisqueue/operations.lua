@@ -66,8 +66,7 @@ if not isTool and call('ZCARD', DELAYS) > 1 then
 	keysLeft = keysLeft - #dueKeys
 	loadStates(dueKeys)
 	for _, key in ipairs(dueKeys) do
-		add(key, false, priorityOf(WAITING_PRIORITY, key))
-		due[key] = true
+		addDue(key)
 	end
 end
 
@@ -182,8 +181,8 @@ for i, code in ipairs(codes) do
 		if isItsHolder then
 			forgetNextNotes(key)
 			release(session, key, state)
-			forgetFailures(key)
 			giveUp(key, 0, 'a replica could not decode the key')
+			forgetFailures(key)
 		end
 	elseif code == FAIL then
 		raiseErrorsNow()

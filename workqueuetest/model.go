@@ -19,6 +19,7 @@ func modelKey(n int) string { return string(rune('a' + n)) }
 // slowFIFO is a queue, written in the obvious way. It is a value, which a search can copy and compare.
 type slowFIFO struct {
 	queued, dirty, held string // the keys, one letter each
+	retried             string // those that are held, and dirty only because a retry has come due
 	down                bool
 	dropping            bool // since DropQueued
 	shared, placeOfAdd  bool // as in Suite
@@ -57,6 +58,7 @@ func (m *slowFIFO) done(key string) bool {
 		return false
 	}
 	m.held = strings.Replace(m.held, key, "", 1)
+	m.retried = strings.Replace(m.retried, key, "", 1)
 	switch {
 	case !strings.Contains(m.dirty, key):
 	case m.dropping:
@@ -95,6 +97,7 @@ func (m *slowQueue) add(key string) {
 	if m.oneEntry && !m.down {
 		m.waiting = slices.DeleteFunc(m.waiting, func(w slowWaiting) bool { return w.key == key })
 	}
+	m.retried = strings.Replace(m.retried, key, "", 1)
 	if m.slowFIFO.add(key) {
 		m.stats.Adds++
 	}
@@ -145,11 +148,11 @@ func (m *slowQueue) wait(key string, now time.Time, d time.Duration, onlyRetry b
 	due := now.Add(d)
 	i := slices.IndexFunc(m.waiting, func(w slowWaiting) bool { return w.key == key })
 	if i >= 0 {
-		onlyRetry = onlyRetry && m.waiting[i].onlyRetry
-		if !due.Before(m.waiting[i].due) && !onlyRetry {
-			m.waiting[i].onlyRetry = false
+		m.waiting[i].onlyRetry = m.waiting[i].onlyRetry && onlyRetry
+		if !due.Before(m.waiting[i].due) {
 			return
 		}
+		onlyRetry = m.waiting[i].onlyRetry
 		m.waiting = slices.Delete(m.waiting, i, i+1)
 	}
 	m.waiting = append(m.waiting, slowWaiting{key, due, onlyRetry})
@@ -172,7 +175,7 @@ func (m *slowQueue) fail(key string, now time.Time, d time.Duration,
 	}
 	if f.Terminal || f.MaxRetries != 0 && r.Attempt > f.MaxRetries {
 		delete(m.failures, key)
-		m.waiting = slices.DeleteFunc(m.waiting, func(w slowWaiting) bool { return w.key == key && w.onlyRetry })
+		m.takeBackRetry(key)
 		r.GivenUp = true
 		return r
 	}
@@ -184,8 +187,18 @@ func (m *slowQueue) fail(key string, now time.Time, d time.Duration,
 		m.failures = make(map[string]slowFailure)
 	}
 	m.failures[key] = slowFailure{r.Attempt, now.Add(r.Delay)}
+	m.takeBackRetry(key)
 	m.wait(key, now, r.Delay, true)
 	return r
+}
+
+// takeBackRetry takes back the retry of an earlier failure, even if it has come due while the key was held.
+func (m *slowQueue) takeBackRetry(key string) {
+	m.waiting = slices.DeleteFunc(m.waiting, func(w slowWaiting) bool { return w.key == key && w.onlyRetry })
+	if strings.Contains(m.retried, key) {
+		m.retried = strings.Replace(m.retried, key, "", 1)
+		m.dirty = strings.Replace(m.dirty, key, "", 1)
+	}
 }
 
 // drop is DropQueued of a queue that is shut down.
@@ -203,9 +216,15 @@ func (m *slowQueue) drop() {
 // pass adds the keys that are due at now.
 func (m *slowQueue) pass(now time.Time) {
 	for len(m.waiting) > 0 && !m.waiting[0].due.After(now) {
-		key := m.waiting[0].key
+		due := m.waiting[0]
 		m.waiting = m.waiting[1:]
-		m.add(key)
+		if due.onlyRetry && strings.Contains(m.dirty, due.key) {
+			continue // It changes nothing.
+		}
+		m.add(due.key)
+		if due.onlyRetry && strings.Contains(m.held, due.key) {
+			m.retried += due.key
+		}
 	}
 }
 
@@ -234,13 +253,16 @@ var modelCases = []testCase{
 		"For any sequence of calls, also with keys that are due at the same time, the queue does what the model "+
 			"does.",
 		func(r *run) { r.tryModel(modelOptions{ties: true, shutDown: true}) }),
+	unbubbled("ModelWithFailures",
+		"For any sequence of calls, also of Fail, the queue does what the model does.",
+		func(r *run) { r.tryModel(modelOptions{failures: true}) }),
 }
 
 // modelOptions choose the steps of random scripts. With ties, keys are often due at the same time, and never
 // otherwise.
 type modelOptions struct {
-	shutDown, unmatchedDone, ties   bool
-	delays, contexts, clockGoesBack bool // as the queue can
+	shutDown, unmatchedDone, ties, failures bool
+	delays, contexts, clockGoesBack         bool // as the queue can
 }
 
 // kinds are the steps to draw. Frequent ones are listed more than once, and rapid prefers the first.
@@ -252,6 +274,9 @@ func (m modelOptions) kinds() []string {
 	if m.unmatchedDone {
 		kinds = append(kinds, "done")
 	}
+	if m.failures {
+		kinds = append(kinds, "fail", "fail")
+	}
 	if m.delays {
 		kinds = slices.Insert(kinds, 2, "after")
 	}
@@ -261,18 +286,20 @@ func (m modelOptions) kinds() []string {
 	return kinds
 }
 
-// step returns step number n of a script. For "finish", key says which of the held keys.
+// step returns step number n of a script. For "finish" and "fail", key says which of the held keys.
 func (m modelOptions) step(n int, kind string, key int, d time.Duration) string {
+	if kind != "jump" && d > 0 && !m.ties {
+		d += time.Duration(n) * time.Microsecond
+	}
 	switch kind {
 	case "add", "done", "onhold":
 		return kind + " " + modelKey(key)
 	case "after":
-		if d > 0 && !m.ties {
-			d += time.Duration(n) * time.Microsecond
-		}
 		return fmt.Sprintf("after %s %v", modelKey(key), d)
 	case "finish":
 		return fmt.Sprintf("finish %d", key)
+	case "fail":
+		return fmt.Sprintf("finish %d %v max=3", key, d)
 	case "jump":
 		return fmt.Sprintf("jump %v", d)
 	}
@@ -318,8 +345,11 @@ func (r *run) tryModel(m modelOptions) {
 	q := r.queue(Config[string]{})
 	_, m.delays = q.(delaying)
 	_, m.contexts = q.(extended)
-	m.clockGoesBack = !r.suite.IgnoresClock
-	for range 3 { // times -rapid.checks, which is 100 by default
+	if _, fails := q.(failing); m.failures && !fails {
+		r.lacks(Failures)
+	}
+	m.clockGoesBack = !r.suite.IgnoresClock && !m.failures // Failures are counted by a clock that does not.
+	for range 3 {                                          // times -rapid.checks, which is 100 by default
 		rapid.Check(&rapidTB{TB: r.t, run: r}, func(t *rapid.T) {
 			if o := r.playRandom(m.draw(t)); len(o.failures) > 0 {
 				t.Fatalf("%s", o)

@@ -20,6 +20,7 @@ package workqueuetest
 //	onhold a b   PutOnHold of each
 //	timed 2 5s 3s 4s  two times of work were counted, 5 s in all; LongestRunning and UnfinishedWork are these
 //	finish 5     Done of a key that is held, if there is one: number 5 from 0, counted round and round
+//	finish 5 3s max=2  fail of such a key, and then Done
 //	take a b     these keys are queued, in this order and no others; a worker processes them
 //	again a      take a or, with OneEntry, take nothing
 //	wait 3       that many workers wait in Get, and as many in GetContext; each gets the first key that is
@@ -222,14 +223,37 @@ var scripts = []script{
 	{"FailGivesUp",
 		"Fail gives a key up when MaxRetries are used up, also by the same failure, and at once if they are " +
 			"less than zero or it is terminal. Then its failures are forgotten, and the retry that waits for the " +
-			"end of its delay does not come. An earlier add for later does.",
+			"end of its delay does not come. If others have added the key for later as well, it comes when the " +
+			"first of the delays ends.",
 		"add a; hold a; fail a 1s max=1; done a; pass 1s; hold a; fail a 1s max=1; failures a 0 0s; done a; " +
 			"add a; hold a; fail a 1s max=-1; done a; " +
 			"add a; hold a; fail a 1s; done a; pass 1s; hold a; fail a 1m; done a; add a; hold a; " +
 			"fail a 1m max=1; failures a 0 0s; done a; add a; hold a; fail a 1m; done a; add a; hold a; " +
 			"fail a 1m terminal; failures a 0 0s; done a; pass 2m | " +
 			"add a; hold a; fail a 1m; done a; after a 30s; add a; hold a; fail a 1m terminal; done a; " +
-			"pass 30s; again a; pass 1m"},
+			"pass 30s; again a; pass 1m | " +
+			"add a; hold a; fail a 1m; done a; after a 9m; add a; hold a; fail a 1m terminal; done a; jump 1m; " +
+			"again a | " +
+			"add a; hold a; after a 9m; fail a 1m; done a; add a; hold a; fail a 1m terminal; done a; jump 1m; " +
+			"again a"},
+	{"RetryDueWhileHeld",
+		"If an event brings a failing key early, and its retry comes due during that call, then the retry does " +
+			"not outlive the call's failure: the new delay counts, or the key is given up. Any other add counts. " +
+			"After a success the retry comes.",
+		"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; fail a 1m; done a; pass 1m; take a | " +
+			"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; fail a 1m max=1; failures a 0 0s; done a; " +
+			"pass 2m; add a; take a | " +
+			"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; fail a 1m terminal; done a | " +
+			"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; add a; fail a 1m; done a; take a; pass 1m; " +
+			"again a | add a; hold a; fail a 10s; done a; add a; hold a; pass 5s; add a; pass 5s; " +
+			"fail a 1m terminal; done a; take a | " +
+			"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; forget a; done a; again a | " +
+			"add a; hold a; fail a 10s; after a 20s; done a; add a; hold a; pass 10s; fail a 1m terminal; done a; " +
+			"again a; pass 1m | " +
+			"add a; hold a; fail a 10s; done a; add a; hold a; again? a open; pass 10s; again? a open; onhold a; " +
+			"fail a 1m; done a; pass 1m; take a | " +
+			"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; cause a news quietly; fail a 1m; done a; " +
+			"take a; pass 1m; again a"},
 	{"FailingKeys",
 		"FailingKeys and Stats have the keys whose failures are counted, those with the most first, until they " +
 			"are forgotten or given up.",

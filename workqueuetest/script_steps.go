@@ -86,7 +86,11 @@ func (p *player) step(kind string, words []string) {
 		p.wantTimes(must(strconv.Atoi(words[0])), words[1:])
 	case "finish":
 		if held := slices.Sorted(strings.SplitSeq(p.model.held, "")); p.model.held != "" {
-			p.done(held[must(strconv.Atoi(words[0]))%len(held)])
+			key := held[must(strconv.Atoi(words[0]))%len(held)]
+			if len(words) > 1 {
+				p.fail(key, must(time.ParseDuration(words[1])), words[2:])
+			}
+			p.done(key)
 		}
 	case "again":
 		if p.suite.OneEntry {

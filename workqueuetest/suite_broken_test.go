@@ -106,6 +106,23 @@ var broken = []brokenQueue{
 				return q.whole.Fail(ctx, key, workqueue.Failure{AtLeast: f.AtLeast})
 			}
 		}},
+	{name: "a retry is an add like others", caught: []string{"RetryDueWhileHeld", "ModelWithFailures"},
+		bug: func(q *hooked, _ Config[string]) {
+			var retries uint64
+			q.fail = func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+				r, err := q.whole.Fail(ctx, key, f)
+				if !r.GivenUp && !q.ShuttingDown() {
+					q.whole.AddAfter(key, r.Delay)
+					retries++
+				}
+				return r, err
+			}
+			q.stats = func() workqueue.Stats {
+				st := q.whole.Stats()
+				st.Retries -= retries
+				return st
+			}
+		}},
 	{name: "counts all keys as failing", caught: []string{"FailingKeys"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.stats = func() workqueue.Stats {

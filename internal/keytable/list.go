@@ -11,9 +11,8 @@ type List struct {
 // links are the neighbours of a slot in its list, or None. A slot is in at most one list at a time.
 type links struct{ prev, next Slot }
 
-// First and Last return the slots at the ends, or None if l is empty.
+// First returns the first slot, or None if l is empty.
 func (l *List) First() Slot { return l.first }
-func (l *List) Last() Slot  { return l.last }
 
 func (l *List) Len() int { return int(l.n) }
 
@@ -61,6 +60,3 @@ func (ls *Lists) All(l *List) iter.Seq[Slot] {
 
 // Release gives back the memory that s, which is in no list, shares with others: see [Column].
 func (ls *Lists) Release(s Slot) { ls.links.Release(s) }
-
-// Prev returns the slot before s in its list, or None.
-func (ls *Lists) Prev(s Slot) Slot { return ls.links.Existing(s).prev }
