@@ -8,21 +8,14 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// doneText says what was done to a key.
-func (a *action) doneText(key string) string {
-	return fmt.Sprintf(a.done, called(short(key, maxKey)))
-}
-
 // sentence says to how many keys something was done.
 func (d keysDone) sentence(done string) string {
 	text := done + " " + plural(d.Keys, "key")
-	for _, of := range []struct {
-		n    int
-		what string
-	}{{d.Gone, "gone"}, {d.Left, "left"}} {
-		if of.n > 0 {
-			text += ", " + number(of.n) + " " + of.what
-		}
+	if d.Gone > 0 {
+		text += ", " + number(d.Gone) + " gone"
+	}
+	if d.Left > 0 {
+		text += ", " + number(d.Left) + " left"
 	}
 	if d.LeftMore {
 		text += "; there may be more"

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -90,7 +91,7 @@ func (a *keyAction) single(text, id string) (string, error) {
 	case a.Name == "retry":
 		return a.retryText(keys[0].key()), nil
 	}
-	return a.doneText(text), nil
+	return fmt.Sprintf(a.done, called(short(text, maxKey))), nil
 }
 
 // find returns the keys that the page shows with that text and, unless it is empty, that id. If the queue

@@ -52,11 +52,7 @@ func (a Action) String() string {
 
 // logAction is the audit hook of a program that has none.
 func logAction(r *http.Request, a Action) {
-	level := slog.LevelInfo
-	if a.Err != nil {
-		level = slog.LevelWarn
-	}
-	slog.Log(r.Context(), level, "workqueue/debug: an action", "action", a.String(), "remote", r.RemoteAddr)
+	slog.InfoContext(r.Context(), "workqueue/debug: an action", "action", a.String(), "remote", r.RemoteAddr)
 }
 
 // actionError is why something was refused or impossible, with the status of the answer.
@@ -117,17 +113,14 @@ func parseAction(r *http.Request) (a Action, err error) {
 		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
 		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
 	}
-	var durationErr error
-	if form.Get("for") != "" {
-		a.For, durationErr = time.ParseDuration(form.Get("for"))
-	}
+	a.For, _ = time.ParseDuration(form.Get("for"))
 	switch {
 	case crossOrigin.Check(r) != nil:
 		err = refuse(http.StatusForbidden, "The request comes from another site.")
 	case r.Header.Get(actionHeader) == "":
 		err = refuse(http.StatusForbidden, "The request lacks the header %s.", actionHeader)
 	case err != nil:
-	case durationErr != nil || form.Get("for") != "" && a.For <= 0:
+	case form.Get("for") != "" && a.For <= 0:
 		err = refuse(http.StatusBadRequest, "The field for is not a duration above zero: write it like 15m.")
 	case !form.Has("queue"): // It may be in the query, or in a body of another type.
 		err = refuse(http.StatusBadRequest,

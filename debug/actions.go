@@ -85,12 +85,12 @@ var actions = []*action{
 		Name: "pause", done: "Paused the queue",
 		isPossible: (*reading).canPause,
 		ifShutDown: "The queue is shut down: it cannot be paused.",
-		toQueue:    func(r *reading, _ string, lasts time.Duration) { r.pause(lasts) },
+		toQueue:    (*reading).pause,
 	},
 	{
 		Name: "resume", done: "Resumed the queue",
 		isPossible: (*reading).canPause,
-		toQueue:    func(r *reading, _ string, _ time.Duration) { r.resume() },
+		toQueue:    (*reading).resume,
 	},
 	{
 		Name: "pause_group", ofGroup: true, done: "Paused group %s%s.",
@@ -191,7 +191,7 @@ func (r *reading) pausablePools() []poolReading {
 
 func (r *reading) canPause() bool { return r.entry.queue.Pause != nil || len(r.pausablePools()) > 0 }
 
-func (r *reading) pause(lasts time.Duration) {
+func (r *reading) pause(_ string, lasts time.Duration) {
 	if r.entry.queue.Pause != nil {
 		r.entry.queue.Pause(lasts)
 	}
@@ -200,7 +200,7 @@ func (r *reading) pause(lasts time.Duration) {
 	}
 }
 
-func (r *reading) resume() {
+func (r *reading) resume(string, time.Duration) {
 	if r.entry.queue.Resume != nil {
 		r.entry.queue.Resume()
 	}

@@ -304,7 +304,7 @@ func TestGroups(t *testing.T) {
 		}
 		wantBody(t, get(h, "?queue=q"), "5 groups paused</span>", "Blocked by a limit or a pause",
 			"Paused groups</h2>", `aria-label="Resume group: a\n"`, "acme &lt;b&gt;", `<td class="n">2</td>`,
-			"1m 30s more</time>", `data-action="resume_group"`,
+			"1m 30s more</td>", `data-action="resume_group"`,
 			`data-group="`+long+`a"`, `aria-label="Resume group: `+long[:128]+`…"`, `<td class="n">0</td>`)
 		wantBody(t, get(h, ""), `<span class="badge warn">5 groups paused</span>`)
 		for _, group := range groups[1:] {

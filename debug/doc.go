@@ -25,26 +25,18 @@
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
 //	&format=json              each of them as JSON
 //
-// The list begins with queues that do not reach their server; then come red ones, then amber ones, and among
-// equals the one whose key has been held or queued for longest.
-//
 // A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose
-// texts contain it are shown. A search goes over all keys, a few hundred at a time; a million take less than
-// a second. One search runs at a time, for a minute at most, and ends when its reader leaves. Any other page
-// takes five seconds at most. Actions do not wait for a search. Those on several keys wait for each other.
-//
-// # Queues on a server
-//
-// The numbers of a queue are at hand, also if it keeps its keys on a server, as those of package
-// redisqueue do. If it does not reach the server, or an answer takes more than a second, the page says that
-// the server did not answer in time, and an action on keys gets status 503, except for cancel and release,
-// which need the pools alone. A pause or its end reaches the server when the queue does.
-//
-// # Errors
+// texts contain it are shown. A search goes over all keys; a million take less than a second. One search runs
+// at a time, for a minute at most, and ends when its reader leaves. Any other page takes five seconds at
+// most. Actions do not wait for a search. Those on several keys wait for each other.
 //
 // A queue knows why a key has failed, and package worker which keys were given up. A pool is shown on the
-// page of its queue or, if that is not shown, on a page of its own. What a loop of your own retries by
-// AddRateLimited is not listed as failing: the other lists show its requeues.
+// page of its queue or, if that is not shown, on a page of its own.
+//
+// If a queue on a server, such as those of package redisqueue, does not reach it, or an answer takes more
+// than a second, the page shows its last numbers and says that the server did not answer in time. An action
+// on keys then gets status 503, except for cancel and release, which need the pools alone. A pause or its end
+// reaches the server when the queue does.
 //
 // # Actions
 //

@@ -62,7 +62,7 @@ func TestWhatPoolsKnow(t *testing.T) {
 		if p := d.Queue.Pools[0]; p.Interrupted != 1 || p.GivenUp != 5 || p.GivenUpKeys != 5 {
 			t.Errorf("%+v", p)
 		}
-		wantBody(t, get(h, "?queue=q"), "1h 30m</time>", "2 of 2",
+		wantBody(t, get(h, "?queue=q"), "1h 30m</td>", "2 of 2",
 			`canceled</span>`, `data-label="Interrupted">1<`)
 		for range 5 { // The sixth interruption in a row makes it a loop.
 			q.Add("waits")

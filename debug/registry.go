@@ -118,9 +118,7 @@ func (h *Handler) removePool(of any, p *worker.Inspector) {
 	if e == nil {
 		return
 	}
-	if i := slices.Index(e.pools, p); i >= 0 {
-		e.pools = slices.Delete(e.pools, i, i+1)
-	}
+	e.pools = slices.DeleteFunc(e.pools, func(have *worker.Inspector) bool { return have == p })
 	if len(e.pools) == 0 {
 		delete(h.mu.poolEntries, of)
 		h.removeLocked(e)

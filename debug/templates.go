@@ -42,15 +42,11 @@ var functions = template.FuncMap{
 	"plural": plural,
 	"human":  human,
 	"level":  level,
-	"since":  func(at, t time.Time) template.HTML { return timeHTML(t, at.Sub(t), "") },
-	"ago":    func(at, t time.Time) template.HTML { return timeHTML(t, at.Sub(t), " ago") },
-	"until":  func(at, t time.Time) template.HTML { return timeHTML(t, t.Sub(at), "") },
-	"more":   func(at, t time.Time) template.HTML { return timeHTML(t, t.Sub(at), " more") },
+	"span":   span,
 	"sub":    sub,
 	"cell":   newCell,
 	"tile":   newTile,
 	"rate":   perSecondText,
-	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339Nano) },
 	"href":   href,
 	"plus":   func(a, b int) int { return a + b },
 	"name":   func(s string) string { return called(short(s, maxName)) },
@@ -91,13 +87,12 @@ func sub(a, b time.Time) time.Duration {
 	return a.Sub(b)
 }
 
-// timeHTML returns a duration up to or since t, or a dash if t is not known.
-func timeHTML(t time.Time, d time.Duration, more string) template.HTML {
-	if t.IsZero() {
-		return `<span class="none">–</span>`
+// span is sub for display, with a dash if it is not known.
+func span(a, b time.Time) string {
+	if a.IsZero() || b.IsZero() {
+		return "–"
 	}
-	t = t.UTC()
-	return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `">` + human(d) + more + "</time>")
+	return human(a.Sub(b))
 }
 
 // href returns an address of the page, for names and values in turn. It leaves out empty values, but not an
