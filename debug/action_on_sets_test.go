@@ -72,12 +72,13 @@ func TestManyKeysAtOnce(t *testing.T) {
 			}
 		}
 		// The page lists the keys with that error, and its buttons are for these.
-		wantBody(t, get(h, "?queue=q&error=time"), `name="error" value="time"`, "Failing</h2>", "3 of 3, ",
-			`data-action="retry" data-queue="q" data-of="failing" data-error="time"`,
-			"time 2", "Given up</h2>", "No key has such an error.")
-		d := getJSON[detail](t, h, "?queue=q&error=space")
-		if len(d.Failing) != 21 || !strings.HasPrefix(d.Failing[0].Key, "disk") || len(d.Waiting) != 24 {
-			t.Errorf("%+v", d)
+		wantBody(t, get(h, "?queue=q&state=failing&error=time"), "Failing</h2>", "3 of 3, ",
+			`data-action="retry" data-queue="q" data-of="failing" data-error="time"`, "time 2",
+			`<a href="?error=time&amp;queue=q&amp;state=given_up">Given-up keys with such an error</a>`)
+		wantBody(t, get(h, "?queue=q&state=given_up&error=time"), "Given up</h2>", "No key has such an error.")
+		p := getJSON[keysPage](t, h, "?queue=q&state=failing&error=space")
+		if len(p.Keys) != 21 || !strings.HasPrefix(p.Keys[0].Key, "disk") {
+			t.Errorf("%+v", p)
 		}
 		clear(handled)
 		repaired = true
@@ -288,7 +289,7 @@ func TestMoreKeysThanAreListed(t *testing.T) {
 			t.Errorf("%s: %+v", set, c)
 		}
 	}
-	wantBody(t, get(h, "?queue=q&error=broken"), "Not all errors were looked at.")
+	wantBody(t, get(h, "?queue=q&state=given_up&error=broken"), "There may be more keys than these.")
 	b := h.act(t, 200, "q", "retry", "of", "given_up", "count", "10000")
 	if b.Keys != 10_000 || b.Gone != 0 || b.Left != 0 || !b.LeftMore ||
 		b.Text != "Retried 10,000 keys; there may be more." || left() != 5000 {
@@ -373,9 +374,6 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 			t.Errorf("a page during a search: %+v", p)
 		}
 		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "There may be more keys", "Not known.")
-		newRateLimited[string](t, "full", h).Add("a")
-		wantBody(t, get(h, "?queue=full&error=x"), "Not all errors were looked at.", "Failing</h2>", "Not known.",
-			"Head of the line</h2>", "<code>a</code>")
 		cancel()
 		wg.Wait()
 	})

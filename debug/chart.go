@@ -70,9 +70,9 @@ func spark(samples []sample) chart { return newChart("Queued", samples, countTex
 func newChart(title string, samples []sample, text func(float64) string, of ...source) chart {
 	top, all := 0.0, make([][]float64, len(of))
 	for i, s := range of {
-		for n, b := range samples[1:] {
-			all[i] = append(all[i], s.of(samples[n], b))
-			top = max(top, all[i][n])
+		for n := 1; n < len(samples); n++ {
+			value := s.of(samples[n-1], samples[n])
+			all[i], top = append(all[i], value), max(top, value)
 		}
 	}
 	c := chart{

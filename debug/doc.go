@@ -18,8 +18,8 @@
 //
 //	?search=…&page=…          the list of queues, 50 a page, those in most trouble first
 //	?queue=ID                 one queue, and the first 25 keys of each state
-//	?queue=ID&error=…         the same, with the failing and given-up keys whose errors contain that text
 //	?queue=ID&state=…&page=…  all its keys that are processing, on_hold, queued, waiting, failing or given_up
+//	&error=…                  those that fail or were given up, and whose errors contain that text
 //	?queue=ID&key=…           what is known of the key with that text
 //	?queue=ID&key=…&id=…      the same. All keys link there; id distinguishes those whose texts look alike.
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below

@@ -10,7 +10,7 @@ import (
 )
 
 // errorGroup are keys whose last errors differ in nothing but names and numbers: Error has … there. Contains
-// is the longest part that they share, empty if that is too short: ?error= with it shows these keys.
+// is the longest part that they share, empty if that is too short: &error= with it shows these keys.
 type errorGroup struct {
 	Error    string `json:"error"`
 	Failing  int    `json:"failing"`

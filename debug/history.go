@@ -64,19 +64,13 @@ func (r *reading) times() times {
 	}}
 }
 
-// begin notes the first look at a queue, at which nothing has happened yet. It ignores later ones.
-func (h *history) begin(s sample, t times) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.mu.samples) == 0 {
-		h.mu.samples, h.mu.started, h.mu.middle = []sample{s}, t, t
-	}
-}
-
-// add adds a sample.
+// add adds a sample. At the first one nothing has happened yet.
 func (h *history) add(s sample, t times) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.mu.samples) == 0 {
+		h.mu.started, h.mu.middle = t, t
+	}
 	h.mu.samples = append(h.mu.samples[max(0, len(h.mu.samples)+1-historyLen):], s)
 	if t.at.Sub(h.mu.middle.at) >= recentFor {
 		h.mu.started, h.mu.middle = h.mu.middle, t
@@ -95,10 +89,9 @@ type rates struct{ Adds, Dones, Errors float64 }
 
 // rates returns the rates of the last minute.
 func (h *history) rates(now sample) rates {
-	all := h.all()
-	since := all[0]
-	for _, s := range all {
-		if now.at.Sub(s.at) >= time.Minute {
+	since := now
+	for i, s := range h.all() {
+		if i == 0 || now.at.Sub(s.at) >= time.Minute {
 			since = s
 		}
 	}

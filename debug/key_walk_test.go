@@ -142,7 +142,7 @@ func TestErrorsTakeTurns(t *testing.T) {
 		var late atomic.Int32
 		for range 20 {
 			wg.Go(func() {
-				if body := get(h, "?queue=q&error=broken").Body.String(); strings.Contains(body, "Not all errors were looked at") {
+				if body := get(h, "?queue=q&state=given_up&error=broken").Body.String(); strings.Contains(body, "There may be more keys") {
 					late.Add(1)
 				}
 			})

@@ -3,6 +3,7 @@ package debug
 import (
 	"fmt"
 	"net/url"
+	"slices"
 )
 
 // maxListed bounds the memory of a page of all keys of one state.
@@ -14,6 +15,8 @@ type keysPage struct {
 	Queue   *reading
 	Section section
 	Pager   pager
+	// HrefOther is the address of the keys with such an error that were given up or, beside these, that fail.
+	HrefOther string
 	// More reports that there may be more keys. Error says why not all are known.
 	More  bool
 	Error string
@@ -21,7 +24,7 @@ type keysPage struct {
 
 // keysPage lists the keys of r that have the state and, if they fail or were given up, the errors that query
 // asks for.
-func (h *Handler) keysPage(r *reading, of *stateSection, query url.Values) *keysPage {
+func (h *Handler) keysPage(r *reading, of stateSection, query url.Values) *keysPage {
 	text := ""
 	if hasFailed(of.State) {
 		text = cut(query.Get("error"), maxError)
@@ -50,6 +53,10 @@ func (h *Handler) keysPage(r *reading, of *stateSection, query url.Values) *keys
 	p.Section.HrefAll = "" // This is the list of all.
 	if r.lists[of.State].hasMore {
 		p.Section.Hint += fmt.Sprintf("; those after the first %d in no order", len(r.lists[of.State].keys))
+	}
+	if text != "" {
+		other := failedStates[1-slices.Index(failedStates, of.State)]
+		p.HrefOther = href("queue", r.ID(), "state", other, "error", text)
 	}
 	p.page = newPage(w.looked, object{
 		"time": r.At.UTC(), "queue": r.json(), "state": of.State, "keys": keysJSON(p.Section.Keys), "total": total,

@@ -67,9 +67,7 @@ func (h *Handler) read(ctx context.Context, e *entry) *reading {
 	if pausable := r.pausablePools(); len(pausable) > 0 && !slices.ContainsFunc(pausable, isWorking) {
 		r.Stats.Paused, r.Stats.PausedUntil = true, r.Workers.PausedUntil
 	}
-	s := r.sample()
-	e.history.begin(s, r.times())
-	r.Minute = e.history.rates(s)
+	r.Minute = e.history.rates(r.sample())
 	return r
 }
 

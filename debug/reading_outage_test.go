@@ -73,11 +73,11 @@ func TestOutageOfAServer(t *testing.T) {
 				id := find(t, h, "q", "a").Keys[0].ID
 				s.silent.Store(true)
 				for query, want := range map[string]string{
-					"?queue=q":                "Not known.",
-					"?queue=q&key=a":          "did not answer in time",
-					"?queue=q&key=b":          "that was looked at is called",
-					"?queue=q&error=x":        "Not all errors were looked at.",
-					"?queue=q&key=a&id=" + id: "has not answered",
+					"?queue=q":                       "Not known.",
+					"?queue=q&key=a":                 "did not answer in time",
+					"?queue=q&key=b":                 "that was looked at is called",
+					"?queue=q&state=failing&error=x": "There may be more keys",
+					"?queue=q&key=a&id=" + id:        "has not answered",
 				} {
 					began := time.Now()
 					body := get(h, query).Body.String()
@@ -232,8 +232,7 @@ func TestEmptyListOfFailingKeys(t *testing.T) {
 		s := new(onServer)
 		inspect(h, "q", s.inspector())
 		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "No key is failing. (What AddRateLimited alone")
-		wantBody(t, get(h, "?queue=q&error=x"), "Failing</h2>", "No key has such an error.",
-			"Head of the line</h2>")
+		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "Failing</h2>", "No key has such an error.")
 		s.silent.Store(true)
 		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "Not known.", "Head of the line</h2>")
 		if body := get(h, "?queue=q").Body.String(); strings.Contains(body, "No key is failing") {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/keyedqueue/workqueue"
@@ -25,17 +24,13 @@ type entry struct {
 
 func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
 
-// identity returns queue, or something unique if it is nil or cannot be the key of a map.
-func identity(queue any) any {
-	if queue == nil || !reflect.ValueOf(queue).Comparable() {
-		return new(int)
-	}
-	return queue
-}
+// identity returns queue, or something unique if it is nil.
+func identity(queue any) any { return cmp.Or(queue, any(new(int))) }
 
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
 	e := &entry{of: identity(q.Queue), queue: q}
-	first := h.read(context.Background(), e) // Its history begins with it.
+	first := h.read(context.Background(), e)
+	e.history.add(first.sample(), first.times())
 	e.name = short(cmp.Or(name, first.Stats.Name), maxName)
 	h.removeIfEnded(e.name)
 	h.insert(e)

@@ -51,13 +51,12 @@ var stateSections = []stateSection{
 	},
 }
 
-// sectionOf returns the section of the keys in that state, or nil if there is no such state.
-func sectionOf(state string) *stateSection {
-	isOf := func(s stateSection) bool { return s.State == state }
-	if i := slices.IndexFunc(stateSections, isOf); i >= 0 {
-		return &stateSections[i]
+// sectionOf returns the section of the keys in that state, or false if there is no such state.
+func sectionOf(state string) (s stateSection, isState bool) {
+	if i := slices.IndexFunc(stateSections, func(s stateSection) bool { return s.State == state }); i >= 0 {
+		return stateSections[i], true
 	}
-	return nil
+	return s, false
 }
 
 // section lists the first keys of a state.
@@ -84,10 +83,10 @@ type foundKeys struct {
 }
 
 // section returns the section of the keys that were found.
-func (r *reading) section(of *stateSection, can actionSet, found foundKeys) section {
+func (r *reading) section(of stateSection, can actionSet, found foundKeys) section {
 	rows := r.rows(found.first, of.State)
 	s := section{
-		stateSection: *of, Keys: rows, Total: max(found.total, len(rows)), QueueID: r.ID(),
+		stateSection: of, Keys: rows, Total: max(found.total, len(rows)), QueueID: r.ID(),
 		Actions: can.only(of.actions...), Errors: found.text,
 	}
 	for i := range rows {

@@ -99,8 +99,8 @@ func (h *Handler) answer(r *http.Request) (status int, template string, m model)
 		status, counted := h.countPage(h.read(ctx, e), query)
 		return status, "", counted
 	case query.Has("state"):
-		of := sectionOf(query.Get("state"))
-		if of == nil {
+		of, isState := sectionOf(query.Get("state"))
+		if !isState {
 			states := "The states of keys are processing, on_hold, queued, waiting, failing and given_up."
 			return http.StatusBadRequest, "gone", newGonePage("No such state", states)
 		}
@@ -108,7 +108,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, m model)
 	case query.Has("key"):
 		return http.StatusOK, "key", h.keyPage(h.read(ctx, e), query)
 	}
-	return http.StatusOK, "queue", h.queuePage(h.read(ctx, e), query)
+	return http.StatusOK, "queue", h.queuePage(h.read(ctx, e))
 }
 
 // setHeaders forbids all that the page does not need: what a key might smuggle in finds nothing to

@@ -27,6 +27,9 @@ func (h *history) recent(now times) timesTable {
 	h.mu.Lock()
 	since := h.mu.started
 	h.mu.Unlock()
+	if since.at.IsZero() { // A pool without a queue was added in the last seconds.
+		since = now
+	}
 	t := timesTable{Covers: now.at.Sub(since.at)}
 	for i, all := range now.all {
 		if all != nil {

@@ -31,7 +31,7 @@ func (p *program) pages(t *testing.T) map[string]string {
 		"list": "", "queue": "?queue=uploads", "stuck": "?queue=orders",
 		"found": "?queue=uploads&key=2026-11-20/camera-57.raw", "none": "?queue=none",
 		"reports": "?queue=reports", "search": "?queue=orders&key=acme",
-		"errors":  "?queue=uploads&error=space",
+		"errors":  "?queue=uploads&state=failing&error=space",
 		"allkeys": "?queue=uploads&state=waiting", "key": p.keyPage(t, "uploads", "2026-11-20/phone-14.heic"),
 		"stuckkey":  p.keyPage(t, "uploads", "ubuntu-26.04.iso"),
 		"queuedkey": p.keyPage(t, "reports", "initech/monthly-02"),

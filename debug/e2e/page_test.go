@@ -453,6 +453,7 @@ func TestOperator(t *testing.T) {
 		t.Errorf("%d keys: %+v", failing, a)
 	}
 	b.wait(fmt.Sprintf(`document.getElementById("done").textContent === "Retried %d keys."`, failing))
+	b.follow("main > .hint a")
 	if a := press("[aria-labelledby=given_up] .bulk [data-action=forget]",
 		"Forget the failures of 2 keys? Nothing else remembers a key that was given up."); a.Keys != 2 || a.Of != "given_up" {
 		t.Errorf("%+v", a)
