@@ -78,12 +78,7 @@ type Requeue struct {
 func RequeueAfter(d time.Duration) error { return Requeue{After: d} }
 
 // Error describes when the key is due.
-func (r Requeue) Error() string {
-	if r.Priority != nil {
-		return fmt.Sprintf("again after %v with priority %d", r.After, *r.Priority)
-	}
-	return fmt.Sprintf("again after %v", r.After)
-}
+func (r Requeue) Error() string { return fmt.Sprintf("again after %v", r.After) }
 
 type everyError struct{ period time.Duration }
 

@@ -60,10 +60,10 @@ type Tracked[T comparable] struct {
 }
 
 // newCall makes a call of what the queue has handed out, with its contexts.
-func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T], goroutine string) *Tracked[T] {
+func (t *Tracker[T]) newCall(base context.Context, h workqueue.HandOut[T]) *Tracked[T] {
 	t.dropExpiredRecords()
 	attempt := h.Failures.Count + 1
-	c := &Tracked[T]{tracker: t, base: base, handOut: h, goroutine: goroutine, changeSince: h.AddedAt,
+	c := &Tracked[T]{tracker: t, base: base, handOut: h, goroutine: t.currentGoroutine(), changeSince: h.AddedAt,
 		atOnce: h.AtOnce, result: Result[T]{Key: h.Key, Attempt: attempt, Started: t.options.Clock.Now()}}
 	c.makeContext()
 	if c.lostBefore = c.hasLostLease(); c.lostBefore {
@@ -123,7 +123,7 @@ func (t *Tracker[T]) startLocked(c *Tracked[T]) {
 
 // handleKey does all with a key that a worker has got.
 func (p *Pool[T]) handleKey(w *worker[T], h workqueue.HandOut[T]) {
-	c := p.tracker.newCall(p.poolCtx, h, w.goroutine)
+	c := p.tracker.newCall(p.poolCtx, h)
 	if p.startCall(w, c) {
 		p.callHandler(c)
 		return

@@ -255,7 +255,6 @@ func TestErrors(t *testing.T) {
 		{worker.Terminal(errBroken), "broken"},
 		{worker.Fatal(errBroken), "broken"},
 		{&worker.PanicError{Value: errBroken}, "panic: broken"},
-		{worker.Requeue{After: time.Second, Priority: priorityOf(7)}, "again after 1s with priority 7"},
 	} {
 		if c.err.Error() != c.text {
 			t.Errorf("%q, want %q", c.err, c.text)

@@ -50,7 +50,7 @@ type Inspector struct {
 func (t *Tracker[T]) Inspector() Inspector {
 	show := func(key T) any { return key }
 	return Inspector{
-		Queue:       t.raw,
+		Queue:       t.queue,
 		Stats:       t.Stats,
 		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, show) },
 		SnapshotKey: func(key any) KeySnapshot[any] { return snapshotOfKey(t, typed[T](key), key) },
@@ -97,11 +97,9 @@ func (t *Tracker[T]) keysIn(state KeyState) iter.Seq[KeySnapshot[any]] {
 }
 
 // typed returns key as a T. It panics if key is of another type.
-func typed[T comparable](key any) T {
-	k, ok := key.(T)
-	// If T is an interface, nil is a T, but no assertion says so.
-	if isNilKey := key == nil && any(k) == nil; !ok && !isNilKey {
-		panic(fmt.Sprintf("worker: a key of type %T in a pool whose keys are of type %T", key, k))
+func typed[T comparable](key any) (k T) {
+	if key == nil && any(k) == nil {
+		return k // T is an interface type, and a nil has no type to assert.
 	}
-	return k
+	return key.(T)
 }

@@ -66,9 +66,8 @@ type Pool[T comparable] struct {
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
 // runtime.Goexit, another one takes its place. The pool's mu guards it.
 type worker[T comparable] struct {
-	goroutine string      // see Tracked
-	getting   bool        // from nextGet to startCall: it waits for a key, or prepares its call
-	call      *Tracked[T] // from startCall until nextGet
+	getting bool        // from nextGet to startCall: it waits for a key, or prepares its call
+	call    *Tracked[T] // from startCall until nextGet
 	// donesBefore is what dones was before w last asked the queue for a key.
 	donesBefore uint64
 }
@@ -185,8 +184,6 @@ func (p *Pool[T]) work(w *worker[T]) {
 			go p.work(w)
 		}
 	}()
-	goroutine := p.tracker.currentGoroutine()
-	p.locked(func() { w.goroutine = goroutine })
 	for !left {
 		ctx, ok := p.nextGet(w)
 		if !ok {

@@ -30,9 +30,8 @@ const recordLife = 10 * time.Minute
 
 // records has the records of all keys. The tracker's mu guards it.
 type records[T comparable] struct {
-	table      keytable.Table[T, record]
-	expiry     slotheap.Heap // when each record expires, in Unix milliseconds
-	numLooping int           // keys that came at once more than maxAtOnce times in a row
+	table  keytable.Table[T, record]
+	expiry slotheap.Heap // when each record expires, in Unix milliseconds
 }
 
 // readRecordLocked gives a call that begins what is known of its key.
@@ -122,17 +121,8 @@ func (rs *records[T]) write(key T, rec record, expires int64) {
 		return
 	}
 	s, e, _ := rs.table.FindOrInsert(keytable.HashOf(key), key)
-	rs.numLooping += rec.loops() - e.Value.loops()
 	e.Value = rec
 	rs.expiry.Set(slotheap.Entry{Rank: expires, Slot: s})
-}
-
-// loops returns what the record counts for in numLooping.
-func (r record) loops() int {
-	if r.atOnce > maxAtOnce {
-		return 1
-	}
-	return 0
 }
 
 // resetAtOnce forgets how often key came at once in a row.
@@ -146,13 +136,8 @@ func (rs *records[T]) resetAtOnce(key T) {
 
 func (rs *records[T]) delete(key T) {
 	if s, e := rs.table.Lookup(key); e != nil {
-		rs.deleteAt(s)
+		slotheap.Drop(&rs.expiry, &rs.table, s)
 	}
-}
-
-func (rs *records[T]) deleteAt(s keytable.Slot) {
-	rs.numLooping -= rs.table.At(s).Value.loops()
-	slotheap.Drop(&rs.expiry, &rs.table, s)
 }
 
 // mostExpired bounds for how many records dropExpiredRecords keeps the lock. Later calls drop the others.
@@ -165,19 +150,16 @@ func (t *Tracker[T]) dropExpiredRecords() {
 	defer t.mu.Unlock()
 	rs := &t.mu.records
 	for n := 0; n < mostExpired && rs.expiry.Len() > 0 && rs.expiry.First().Rank <= now; n++ {
-		rs.deleteAt(rs.expiry.First().Slot)
+		slotheap.Drop(&rs.expiry, &rs.table, rs.expiry.First().Slot)
 	}
 }
 
-// oldestUnanswered returns the age of the oldest change that no call has answered. Keys on hold do not count.
-func (t *Tracker[T]) oldestUnanswered(now time.Time, oldestQueued time.Duration) time.Duration {
-	if !t.knowsAddTimes {
-		return 0
-	}
-	age := oldestQueued
+// readRecords returns how many keys are slowed down, and the age of the oldest change that no call has answered
+// and that is not queued. Keys on hold do not count, but for those that are slowed down.
+func (t *Tracker[T]) readRecords(now time.Time) (looping int, oldest time.Duration) {
 	note := func(since time.Time) {
 		if !since.IsZero() {
-			age = max(age, now.Sub(since))
+			oldest = max(oldest, now.Sub(since))
 		}
 	}
 	t.mu.Lock()
@@ -188,6 +170,9 @@ func (t *Tracker[T]) oldestUnanswered(now time.Time, oldestQueued time.Duration)
 	table := &t.mu.records.table
 	add := func(all []time.Time, s keytable.Slot) []time.Time {
 		e := table.At(s)
+		if e.Value.atOnce > maxAtOnce {
+			looping++
+		}
 		if h := t.holdOfLocked(e.Key); h == nil || !h.byHandler {
 			all = append(all, e.Value.changeSince)
 		}
@@ -196,5 +181,5 @@ func (t *Tracker[T]) oldestUnanswered(now time.Time, oldestQueued time.Duration)
 	for since := range keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, add) {
 		note(since)
 	}
-	return age
+	return looping, oldest
 }

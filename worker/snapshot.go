@@ -125,20 +125,15 @@ func addKnown[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
 	if t.options.MaxRetries != UnlimitedRetries {
 		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
-	addKnownHere(s, t, key)
-	if s.Running != nil {
-		s.Running.Duration, s.Causes = t.options.Clock.Since(s.Running.Started), t.queue.Causes(key)
-	}
-}
-
-// addKnownHere adds to s what the tracker itself knows of key.
-func addKnownHere[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
+	now := t.options.Clock.Now() // Not under mu: foreign code.
+	causes := t.queue.Causes(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.AtOnce = t.mu.records.find(key).atOnce
 	if c := t.findRunningLocked(key); c != nil {
 		running := newRunningKeyLocked(c, s.Key)
-		s.Running, s.AtOnce = &running, c.atOnce
+		running.Duration = max(0, now.Sub(running.Started))
+		s.Running, s.AtOnce, s.Causes = &running, c.atOnce, causes
 	}
 	if h := t.holdOfLocked(key); h != nil {
 		onHold := newOnHoldKey(h, s.Key)

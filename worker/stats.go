@@ -137,7 +137,11 @@ func (t *Tracker[T]) Stats() Stats {
 	s := t.statsOfMoment(now, isShutDown && q.Queued+q.Processing == 0)
 	s.StartLimited = s.StartLimited && q.Queued > 0
 	s.Failing = q.Failing
-	s.OldestUnanswered = t.oldestUnanswered(now, q.OldestQueued)
+	looping, oldest := t.readRecords(now)
+	s.Looping = looping
+	if t.knowsAddTimes {
+		s.OldestUnanswered = max(oldest, q.OldestQueued)
+	}
 	return s
 }
 
@@ -164,7 +168,7 @@ func (t *Tracker[T]) callStatsLocked(now time.Time) Stats {
 	s.RetryDelays, s.HoldDurations = nonEmpty(&t.mu.retryDelays), nonEmpty(&t.mu.holdTimes)
 	s.BusiestShare = t.busiestShareLocked(now)
 	s.Name, s.Queue = t.options.Name, t.queueName
-	s.Looping, s.OnHold = t.mu.records.numLooping, t.mu.holds.table.Len()
+	s.OnHold = t.mu.holds.table.Len()
 	s.GivenUpKeys = len(t.mu.givenUp.keys)
 	s.Busy = len(t.mu.running)
 	s.Ended = s.Busy+s.OnHold == 0

@@ -45,8 +45,7 @@ type Tracker[T comparable] struct {
 	// The queue as the program has made it, and as each of the interfaces that it implements. The others are
 	// nil.
 
-	raw        workqueue.TypedRateLimitingInterface[T]
-	queue      workqueue.ExtendedRateLimiting[T] // an empty queue if Run is to refuse raw
+	queue      workqueue.ExtendedRateLimiting[T] // an empty queue if Run is to refuse the program's
 	priorities operate.Operable[T]
 	leaser     leasing.Leaser[T]
 	answerer   leasing.Answerer[T]
@@ -109,7 +108,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() { // a variable that was not set
 		queue = nil
 	}
-	t := &Tracker[T]{raw: queue, options: options}
+	t := &Tracker[T]{options: options}
 	t.options.setDefaults()
 	t.mu.givenUp.keys = make(map[T]givenUpKey[T])
 	buckets := t.options.buckets()
@@ -139,7 +138,7 @@ func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	if t.priorities != nil {
 		h.Priority = t.priorities.PriorityOf(key)
 	}
-	c := t.newCall(ctx, h, t.currentGoroutine())
+	c := t.newCall(ctx, h)
 	if c.lostBefore {
 		return c
 	}
