@@ -10,8 +10,7 @@ import (
 	"github.com/keyedqueue/workqueue/stablehash"
 )
 
-// Next is what becomes of a key after a call of its handler. A queue that is shut down takes no key back: see
-// [Left].
+// Next is what becomes of a key after a call. A queue that is shut down takes no key back: see [Left].
 type Next uint8
 
 const (
@@ -46,8 +45,8 @@ func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }
 // Result is how a call of the handler has ended.
 type Result[T comparable] struct {
 	Key T
-	// Attempt is 1, plus the number of failures in a row before this call. A call that fails before the delay
-	// after the last failure is over has the number of that failure.
+	// Attempt is [Call.Attempt]. A call that fails before the delay of the last failure has passed has the
+	// number of that failure.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time
@@ -63,14 +62,12 @@ type Result[T comparable] struct {
 	AtOnce int
 }
 
-// Requeue is an error for a handler to return that wants its key again. As with nil, earlier failures are
-// forgotten.
+// Requeue is an error for a handler that wants its key again. As with nil, earlier failures are forgotten.
 type Requeue struct {
-	// After is when the key is due: after this time, or at once unless it is positive. (In controller-runtime a
-	// time that is not positive means never.)
+	// After is when the key is due: after this time, or at once unless it is positive.
 	After time.Duration
-	// Priority is the key's new priority, unless an add meanwhile has a higher one. Nil keeps its priority. Only
-	// an [operate.Operable] has priorities.
+	// Priority is the key's new priority in an [operate.Operable], unless an add meanwhile has a higher one. Nil
+	// keeps its priority.
 	Priority *int
 }
 
@@ -82,9 +79,9 @@ func (r Requeue) Error() string { return fmt.Sprintf("again after %v", r.After) 
 
 type everyError struct{ period time.Duration }
 
-// Every returns an error for a handler to return that wants its key again once in each period, at the key's
-// own moment, for the first time within 1.001 periods. The moment follows from a hash of the key, so the work
-// of many keys spreads over the period, and restarts do not change it. Every panics if period <= 0.
+// Every returns an error for a handler that wants its key again once in each period, at the key's own moment,
+// for the first time within 1.001 periods. The moment follows from a hash of the key, so many keys spread over
+// the period, and restarts do not change it. Every panics if period <= 0.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -111,7 +108,7 @@ type retryAfterError struct {
 }
 
 // RetryAfter wraps an error so that its key is retried after the longer of d and the limiter's delay, unless
-// an add brings it earlier: for servers that say how long to stay away. It returns nil if err is nil.
+// an add brings it earlier. It returns nil if err is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -213,7 +210,7 @@ func isInterruption(err error, wasAdded bool) bool {
 	return errors.Is(err, ErrAdded) || wasAdded && errors.Is(err, context.Canceled)
 }
 
-// NextOf returns, for a function that wraps a handler and has its ctx, what becomes of the key if its call
+// NextOf returns, for a function that wraps a handler and has its ctx, what becomes of the key if the call
 // returns err now. A failure is NextRetry even if it is one too many.
 func NextOf(ctx context.Context, err error) Next {
 	return CallOf(ctx).read(err).next

@@ -26,11 +26,12 @@ const fewCalls = 100
 // busiestShareLocked returns which part of the last calls the key with the most calls takes, or zero if there
 // were few calls.
 func (t *Tracker[T]) busiestShareLocked(now time.Time) float64 {
-	total, most := t.mu.busiest.Total(now), uint64(0)
+	counts, total := t.mu.busiest.Sum(now)
 	if total < fewCalls {
 		return 0
 	}
-	for _, c := range t.mu.busiest.Sum(now) {
+	most := uint64(0)
+	for _, c := range counts {
 		most = max(most, c.N)
 	}
 	return float64(most) / float64(total)
@@ -40,16 +41,16 @@ func (t *Tracker[T]) busiestShareLocked(now time.Time) float64 {
 func busiestKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []BusyKey[K] {
 	now := t.options.Clock.Now()
 	t.mu.Lock()
-	total, counts := float64(t.mu.busiest.Total(now)), t.mu.busiest.Sum(now)
+	counts, total := t.mu.busiest.Sum(now)
 	t.mu.Unlock()
-	keys := []BusyKey[K]{}
 	sorted := slices.Collect(maps.Keys(counts))
 	sortByText(sorted) // Keys with equally many calls stay in their places from one Snapshot to the next.
-	for _, key := range sorted {
+	slices.SortStableFunc(sorted, func(a, b T) int { return cmp.Compare(counts[b].N, counts[a].N) })
+	keys := []BusyKey[K]{}
+	for _, key := range sorted[:max(0, min(limit, sketch.MaxKeys, len(sorted)))] {
 		if c := counts[key]; c.N > 1 {
-			keys = append(keys, BusyKey[K]{show(key), c.N, float64(c.N) / total, c.Causes})
+			keys = append(keys, BusyKey[K]{show(key), c.N, float64(c.N) / float64(total), c.Causes})
 		}
 	}
-	slices.SortStableFunc(keys, func(a, b BusyKey[K]) int { return cmp.Compare(b.Calls, a.Calls) })
-	return keys[:max(0, min(limit, sketch.MaxKeys, len(keys)))]
+	return keys
 }

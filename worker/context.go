@@ -25,9 +25,8 @@ var (
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
-// Call is a running call of a handler, as the handler sees it: see [CallOf]. After the call its methods
-// return zero values. They may be called from any goroutine. Over a queue on a server UntilAdded and
-// LastAttempt may wait up to a second for that.
+// Call is a running call, as its handler sees it. After the call its methods return zero values. They may be
+// called by any goroutine. Over a queue on a server UntilAdded and LastAttempt may wait up to a second for it.
 type Call struct {
 	ctx context.Context
 	anyCall
@@ -69,9 +68,9 @@ type callInfo struct {
 // Attempt returns 1, plus the number of failures in a row before this call.
 func (c Call) Attempt() int { return c.info().attempt }
 
-// AtOnce returns how many calls for the key in a row, before this one, wanted it again at once: they were
-// interrupted or have returned RequeueAfter(0), and no hold of a millisecond or more followed. After the
-// sixth the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s.
+// AtOnce returns how many calls in a row, before this one, wanted the key again at once: they were interrupted
+// or have returned RequeueAfter(0), and no hold of a millisecond or more followed. After the sixth the key is
+// slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s.
 func (c Call) AtOnce() int { return c.info().atOnce }
 
 // FailingSince returns when the first of the failures in a row before this call happened, or zero.
@@ -93,12 +92,10 @@ func (c Call) Logger() *slog.Logger { return cmp.Or(c.logger(), slog.Default()) 
 // Causes returns why the key came, for display and traces. Retries and many adds have no cause.
 func (c Call) Causes() workqueue.Causes { return c.causes() }
 
-// UntilAdded returns a child of the context that CallOf got. It also ends, with the cause [ErrAdded], when
-// the key is added again or comes due after the hand-out, but not by adds with a Quiet [workqueue.Cause]. A
-// handler that then returns ErrAdded or [context.Canceled] has not failed: see [NextInterrupted].
-//
-// UntilAdded may be called in a loop: it returns the same context again, unless that has ended. Without a
-// call it returns what CallOf got.
+// UntilAdded returns a child of the context that CallOf got, and without a call that context. It also ends,
+// with the cause [ErrAdded], when the key is added again or comes due, but not by adds with a Quiet
+// [workqueue.Cause]. A handler that then returns ErrAdded or [context.Canceled] has not failed: see
+// [NextInterrupted]. UntilAdded may be called in a loop: it returns the same context until that has ended.
 func (c Call) UntilAdded() context.Context { return c.untilAdded(c.ctx) }
 
 // Hold makes the key wait after this call, no matter how it ends: the key does not start again until release
@@ -109,9 +106,9 @@ func (c Call) UntilAdded() context.Context { return c.untilAdded(c.ctx) }
 //	rollouts.Notify("web", release)
 //	return worker.RequeueAfter(0)
 //
-// release may be called from any goroutine, at any time and more than once. It calls the queue's Done. If
-// Hold is called again, the hold lasts until each release was called or the longest limit has passed, and
-// shows the first reason, cut to 200 bytes. Hold panics if limit is not positive.
+// release may be called by any goroutine, at any time and more than once. It calls the queue's Done. If Hold
+// is called again, the hold lasts until each release was called or the longest limit has passed, and shows
+// the first reason, cut to 200 bytes. Hold panics if limit is not positive.
 func (c Call) Hold(reason string, limit time.Duration) (release func()) {
 	if limit <= 0 {
 		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))

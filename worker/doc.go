@@ -1,5 +1,5 @@
-// Package worker runs a handler over the keys of a work queue. It is the loop that every user of a queue
-// would otherwise write by hand: get, handle, forget or requeue, give up, recover, done, and an orderly end.
+// Package worker runs a handler over the keys of a work queue: the loop that every user of a queue would
+// otherwise write by hand. It gets, handles, retries, gives up, recovers and calls Done, and ends in order.
 //
 //	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
 //		return reconcile(ctx, key)
@@ -33,12 +33,11 @@
 //	any other error        a failure: the key is retried when the queue's limiter says
 //
 // A key is given up when it has failed MaxRetries times in a row, or for longer than RetryFor, and fails once
-// more. The queue counts the failures, in all processes that share it. An event that brings a failing key
-// before its delay has passed does not add to them.
+// more. The queue counts the failures, in all processes that share it. A failure before the delay of the last
+// one has passed, because an event came, does not count.
 //
-// If a handler returns an error that is to be retried after the end of the pool has ended its context, the
-// key is handed back as it came: at once, with its failures, priority and causes. Terminal, Fatal and panics
-// still count.
+// If the end of the pool has ended its context, a handler's error that would be retried is no failure: the
+// key is handed back as it came, with its failures, priority and causes.
 //
 // # The handler's context
 //
@@ -54,17 +53,17 @@
 //
 // Do not give that context to a write: the next call must look at the world anew. What a handler writes often
 // comes back as an add of its key. Make such adds Quiet, see [workqueue.Cause], or the handler interrupts
-// itself again and again. examples/rollout does so in Kubernetes.
+// itself. examples/rollout does so in Kubernetes.
 //
 // # On hold
 //
-// A handler that must wait for the world calls [Call.Hold] and returns, and its worker is free. While a key
-// is on hold no worker gets it, and its adds come when the hold ends, merged. The queue still counts it as
-// being processed: in a priorityqueue it takes one place in the Limit of its group.
+// A handler that must wait for the world calls [Call.Hold] and returns, and its worker is free. Until the hold
+// ends no worker gets the key, and its adds are merged. The queue counts it as being processed: in a
+// priorityqueue it takes one place in the Limit of its group.
 //
 // A hold ends early by [Pool.Release], with the key's lease, when a [leasing.Leaser] wants the key back, when
 // Drain All begins, when the queue is shut down and has nothing queued, and with Run. So a key may come too
-// early. If somebody else shuts the queue down, a hold may delay the other keys of its group.
+// early.
 //
 // # The beginning and the end
 //
@@ -74,8 +73,8 @@
 //  1. Options.Drain decides what is still finished, for up to Options.DrainTimeout.
 //  2. The handlers' contexts end, and handlers get Options.CancelGrace to notice.
 //  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool,
-//     have keys of it. Run waits for each Done and for the server, up to one second or CancelGrace if that is
-//     longer. [Pool.Left] and the log have what is left undone.
+//     have keys of it. Run waits for each Done, the server and List, up to one second or CancelGrace if that
+//     is longer. [Pool.Left] and the log have what is left undone.
 //
 // If somebody else shuts the queue down, all that is queued is handled first, and step 3 follows. A handler
 // that is left behind keeps its key. When it returns after all, OnFinish and Done are called as always.

@@ -31,17 +31,16 @@ type Options[T comparable] struct {
 	// no limit.
 	RetryFor time.Duration
 
-	// StartLimit bounds how many calls begin in a time. Keys stay queued meanwhile. It may be changed, which is
-	// noticed within a second. Its burst must be at least 1, unless its rate is rate.Inf. Nil means no limit.
+	// StartLimit bounds how many calls begin in a time. Keys stay queued meanwhile. A change of it is noticed
+	// within a second. Its burst must be at least 1, unless its rate is rate.Inf. Nil means no limit.
 	StartLimit *rate.Limiter
 
 	// List returns all keys, for programs that may miss events. Run calls it when it begins, and adds every key
-	// once, with controller-runtime's LowPriority, which is -100, if the queue has priorities. A List that fails
-	// is called again after 1 s, 2 s, 4 s and so on, up to a minute or Resync. It should return when its context
-	// ends.
+	// once, with priority -100 if the queue has priorities. A List that fails is called again after 1 s, 2 s, 4 s
+	// and so on, up to a minute or Resync. It should return when its context ends.
 	List func(ctx context.Context) (iter.Seq[T], error)
-	// Resync is the period after which List is called again. Each key of the last list is added once in a
-	// period, at its moment of [Every]. The pool keeps all keys in memory. Zero means that List is called once.
+	// Resync is the period after which List is called again. Each key of the last list, which stays in memory,
+	// is added once in a period, at its moment of [Every]. Zero means that List is called once.
 	Resync time.Duration
 
 	// Drain says what Run still finishes when its context ends.
@@ -49,7 +48,7 @@ type Options[T comparable] struct {
 	// DrainTimeout is how long Run waits for that. Zero means 30 s, math.MaxInt64 no limit.
 	DrainTimeout time.Duration
 	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s. See also
-	// [NoGrace]. At its end Run waits as long again for Dones, the server and List, a second at least.
+	// [NoGrace].
 	CancelGrace time.Duration
 	// KeepQueue leaves the queue open, with its keys, when Run returns. Drain must not be All.
 	KeepQueue bool
@@ -58,18 +57,18 @@ type Options[T comparable] struct {
 	HandlerTimeout time.Duration
 	// StuckAfter is for how long after its HandlerTimeout, or without one after its start, a handler may run
 	// before it is reported once as stuck, to OnStuck and in the log, with its stack. To read stacks stops the
-	// program for 2.5 to 14 µs a goroutine: above 3,000 goroutines they are not read. Zero means never.
+	// program for up to 14 µs a goroutine; above 3,000 goroutines they are not read. Zero means never.
 	StuckAfter time.Duration
 
 	// OnFinish is called after each call of the handler, before Done, by several workers at once. The context
 	// is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a stuck call, with its context, in a goroutine of its own. It may still run
-	// when Run has returned.
+	// OnStuck is called once for a stuck call, with its context, by one goroutine for all calls. It may still
+	// run when Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 
-	// Ready is for caches that must have synced: Run starts the workers when it has returned nil. An error is
-	// fatal. It should return when its context ends.
+	// Ready is for caches that must have synced: the workers start when it has returned nil. An error is fatal.
+	// It should return when its context ends.
 	Ready func(ctx context.Context) error
 
 	// CrashOnPanic makes a panic of the handler end the process, as without this package.
@@ -78,8 +77,8 @@ type Options[T comparable] struct {
 	// Logger logs failures (of a key attempts 1, 2, 4, 8 and so on), keys that are given up, stuck handlers and
 	// what is left undone, and at level Debug every call. Nil means [slog.Default].
 	Logger *slog.Logger
-	// MetricsProvider discovers the pool if it has a name: see [InspectorProvider]. Nil means what
-	// [workqueue.SetProvider] has set.
+	// MetricsProvider discovers the pool if it has a name, see [InspectorProvider]. Nil means that of
+	// [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
 	// Clock must show the same time as the queue's. Nil means the real one.
 	Clock clock.Clock
@@ -101,8 +100,8 @@ type Drain uint8
 const (
 	// Running finishes the handlers that run. Queued keys are not started.
 	Running Drain = iota
-	// All also shuts the queue down, which drops keys that wait for their time, and handles what is queued. A
-	// key that fails meanwhile is not retried.
+	// All also shuts the queue down, which drops keys that wait for their time, and handles what is queued.
+	// Failures are not retried.
 	All
 	// Nothing ends the handlers' contexts at once.
 	Nothing

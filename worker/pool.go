@@ -17,8 +17,8 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 	return New(queue, handler, options).Run(ctx)
 }
 
-// Pool runs a handler in a number of workers. It is made by [New]. All methods may be called from any
-// goroutine; handlers and hooks must not call Run or WaitIdle.
+// Pool runs a handler in a number of workers. All methods may be called by any goroutine, but handlers and
+// hooks must not call Run or WaitIdle.
 type Pool[T comparable] struct {
 	queue   workqueue.ExtendedRateLimiting[T] // tracker.queue
 	handler Handler[T]
@@ -87,7 +87,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 }
 
 // Run handles the keys of the queue until ctx ends, as the package comment describes, and returns nil or the
-// fatal error. It returns an error at once if ctx or the handler is nil, the queue is nil or not of this
+// fatal error. It returns an error at once if ctx, the handler or the queue is nil, the queue is not of this
 // project (see foreign.RateLimiting), an option makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
@@ -281,9 +281,8 @@ func (p *Pool[T]) locked(f func()) {
 	f()
 }
 
-// WaitIdle waits, in tests, until no key is queued, waits, is held or is on hold, and Options.List has
-// succeeded. It returns ctx.Err() if ctx ends first, and an error if Run cannot begin, or has returned before
-// that.
+// WaitIdle waits, in tests, until no key is queued, waiting, held or on hold, and Options.List has succeeded.
+// It returns ctx.Err() if ctx ends first, and an error if Run cannot begin or has returned before.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.tracker.argsErr; err != nil {
 		return err

@@ -227,8 +227,8 @@ func (p *Pool[T]) settleAnswers(ctx context.Context) (unsettled []T) {
 	return unsettled
 }
 
-// Left is what a pool left undone, each key once, without keys that stay in the queue. It has no keys
-// that were given up, and none whose requeue had a delay, be it the handler's or a slow-down.
+// Left is what a pool left undone, each key once. It has no keys that stay in the queue, that were given up,
+// or whose requeue had a delay.
 type Left[T comparable] struct {
 	// Unfinished are the keys whose handlers were running, or whose Done had not returned or not reached the
 	// queue's server.

@@ -16,7 +16,7 @@ type Stats struct {
 	Queue string `json:"queue"`
 
 	// Wanted is the number of workers that SetWorkers or Options ask for, and 0 once Run has returned. Living
-	// are the workers that exist, after Run those whose handlers were left behind.
+	// is the number of those that exist, after Run with handlers that were left behind.
 	Wanted int `json:"wanted"`
 	Living int `json:"living"`
 	// Paused reports a pause, see [Pool.Pause]. PausedUntil is zero if it lasts until Resume.
@@ -65,23 +65,22 @@ type Stats struct {
 	RetryDelays   *workqueue.Histogram `json:"retry_delays,omitempty"`
 	HoldDurations *workqueue.Histogram `json:"hold_durations,omitempty"`
 
-	// BusiestShare is which part of the calls of the last ten minutes was for the busiest key. It is zero with
-	// less than a hundred calls.
+	// BusiestShare is the busiest key's part of the calls of the last ten minutes, or zero below 100 calls.
 	BusiestShare float64 `json:"busiest_share,omitempty"`
 
 	// Changes has the times from the first add of a key, or when it came due, until a call succeeded or asked
-	// for the key again. Keys that are given up, forgotten or removed are not in it. It is nil if the queue has
-	// no metrics.
+	// for the key again, but not of keys that are given up, forgotten or removed. It is nil if the queue has no
+	// metrics.
 	Changes *workqueue.Histogram `json:"changes"`
-	// OldestUnanswered is the age of the oldest change that is not in it yet. Keys on hold do not count.
+	// OldestUnanswered is the age of the oldest change that is not in it yet. Keys on hold do not count. One that
+	// others have handled or removed may count for ten minutes after it was due.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
 	// ListedAt is when the last successful call of Options.List ended. ListsFailed counts the failed ones.
 	ListedAt    time.Time `json:"listed_at,omitzero"`
 	ListsFailed uint64    `json:"lists_failed,omitempty"`
 
-	// Ended reports that Run has returned, no handler is running and no key is on hold: nothing changes any
-	// more.
+	// Ended reports that Run has returned, and no handler is running: nothing changes any more.
 	Ended bool `json:"ended"`
 }
 

@@ -80,18 +80,16 @@ func (c *Counts[K]) SetCauses(key K, at time.Time, causes workqueue.Causes) {
 	}
 }
 
-// Total returns how often keys came in the last minutes. It is exact.
-func (c *Counts[K]) Total(now time.Time) (total uint64) {
-	for m := range c.last(now) {
+// Sum adds up the last minutes. It goes over a thousand counts at most. The total is exact.
+func (c *Counts[K]) Sum(now time.Time) (sum map[K]Count, total uint64) {
+	sum = make(map[K]Count)
+	newest := numberOf(now)
+	for n := newest - Minutes + 1; n <= newest; n++ {
+		m := c.minute(n)
+		if m.number != n { // Its place has another minute.
+			continue
+		}
 		total += m.total
-	}
-	return total
-}
-
-// Sum adds up the last minutes. It goes over a thousand counts at most.
-func (c *Counts[K]) Sum(now time.Time) map[K]Count {
-	sum := make(map[K]Count)
-	for m := range c.last(now) {
 		for key, count := range m.counts {
 			before := sum[key]
 			if count.N += before.N; count.Causes.IsZero() {
@@ -100,17 +98,5 @@ func (c *Counts[K]) Sum(now time.Time) map[K]Count {
 			sum[key] = count
 		}
 	}
-	return sum
-}
-
-// last yields the minutes until now that have counts.
-func (c *Counts[K]) last(now time.Time) func(yield func(*minute[K]) bool) {
-	return func(yield func(*minute[K]) bool) {
-		newest := numberOf(now)
-		for n := newest - Minutes + 1; n <= newest; n++ {
-			if m := c.minute(n); m.number == n && !yield(m) {
-				return
-			}
-		}
-	}
+	return sum, total
 }
