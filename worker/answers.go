@@ -80,8 +80,8 @@ func (r Requeue) Error() string { return fmt.Sprintf("again after %v", r.After) 
 type everyError struct{ period time.Duration }
 
 // Every returns an error for a handler that wants its key again once in each period, at the key's own moment,
-// for the first time within 1.001 periods. The moment follows from a hash of the key, so many keys spread over
-// the period, and restarts do not change it. Every panics if period <= 0.
+// for the first time within 1.001 periods. The moment follows from a hash of the key, so many keys spread
+// over the period, and restarts do not change it. Every panics if period <= 0.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))

@@ -72,8 +72,8 @@ func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 						defer end()
 						latest, phase := broken, time.Duration(0)
 						if strings.HasPrefix(name, "priority") {
-							// An add just while the limiter is asked makes the next failure count as well. If each delay ended with
-							// an event, that could happen twice.
+							// An add just while the limiter is asked makes the next failure count as well. If each delay ended
+							// with an event, that could happen twice.
 							latest, phase = 2*broken, period/3
 						}
 						go func() {
@@ -340,8 +340,8 @@ func TestInterruptLoopIsDrained(t *testing.T) {
 	})
 }
 
-// A worker that stays when the pool shrinks, or that has lost a lease, is not taken for a worker that still gets a
-// key: the end does not wait for its handler.
+// A worker that stays when the pool shrinks, or that has lost a lease, is not taken for a worker that still
+// gets a key: the end does not wait for its handler.
 func TestEndAfterShrinking(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		end := make(chan struct{})

@@ -27,8 +27,8 @@ func TestSlowDownAtTheEnd(t *testing.T) {
 }
 
 // A key that is interrupted again and again is slowed down also if its handler has arranged a hold and
-// released it, in the call or right after it, and if a hook does that. A hold that is not released comes after
-// the slow-down.
+// released it, in the call or right after it, and if a hook does that. A hold that is not released comes
+// after the slow-down.
 func TestSlowDownBesideHold(t *testing.T) {
 	interrupts := func(ctx context.Context, q stringQueue, key string) error {
 		until := worker.CallOf(ctx).UntilAdded()

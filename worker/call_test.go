@@ -111,8 +111,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A key that fails is handled once more than MaxRetries, no matter what its limiter counts, and then given up: it
-// starts afresh.
+// A key that fails is handled once more than MaxRetries, no matter what its limiter counts, and then given
+// up: it starts afresh.
 func TestMaxRetries(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -26,7 +26,8 @@ var (
 )
 
 // Call is a running call, as its handler sees it. After the call its methods return zero values. They may be
-// called by any goroutine. Over a queue on a server UntilAdded and LastAttempt may wait up to a second for it.
+// called by any goroutine. Over a queue on a server UntilAdded and LastAttempt may wait up to a second for
+// it.
 type Call struct {
 	ctx context.Context
 	anyCall
@@ -68,9 +69,9 @@ type callInfo struct {
 // Attempt returns 1, plus the number of failures in a row before this call.
 func (c Call) Attempt() int { return c.info().attempt }
 
-// AtOnce returns how many calls in a row, before this one, wanted the key again at once: they were interrupted
-// or have returned RequeueAfter(0), and no hold of a millisecond or more followed. After the sixth the key is
-// slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s.
+// AtOnce returns how many calls in a row, before this one, wanted the key again at once: they were
+// interrupted or have returned RequeueAfter(0), and no hold of a millisecond or more followed. After the
+// sixth the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s.
 func (c Call) AtOnce() int { return c.info().atOnce }
 
 // FailingSince returns when the first of the failures in a row before this call happened, or zero.

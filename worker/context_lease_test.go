@@ -78,8 +78,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// Nothing that a call answers counts when its lease has ended: the key has another holder. A call that fails by
-// HandlerTimeout fails.
+// Nothing that a call answers counts when its lease has ended: the key has another holder. A call that fails
+// by HandlerTimeout fails.
 func TestAnswerAfterTheLease(t *testing.T) {
 	for _, answer := range []error{nil, errBroken, worker.RequeueAfter(0), worker.RequeueAfter(time.Minute),
 		worker.RetryAfter(errBroken, time.Minute), worker.Terminal(errBroken), worker.ErrAdded, context.Canceled} {

@@ -57,8 +57,8 @@
 //
 // # On hold
 //
-// A handler that must wait for the world calls [Call.Hold] and returns, and its worker is free. Until the hold
-// ends no worker gets the key, and its adds are merged. The queue counts it as being processed: in a
+// A handler that must wait for the world calls [Call.Hold] and returns, and its worker is free. Until the
+// hold ends no worker gets the key, and its adds are merged. The queue counts it as being processed: in a
 // priorityqueue it takes one place in the Limit of its group.
 //
 // A hold ends early by [Pool.Release], with the key's lease, when a [leasing.Leaser] wants the key back, when

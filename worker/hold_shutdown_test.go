@@ -12,7 +12,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// All holds end with the pool. With Drain All, or if somebody else shuts the queue down, their keys are handled.
+// All holds end with the pool. With Drain All, or if somebody else shuts the queue down, their keys are
+// handled.
 func TestHoldAtTheEnd(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -195,7 +196,8 @@ func TestHoldMemory(t *testing.T) {
 	}
 }
 
-// Once the queue is shut down Run waits for no hold: keys that were added meanwhile come, the others are Done.
+// Once the queue is shut down Run waits for no hold: keys that were added meanwhile come, the others are
+// Done.
 func TestHoldsEndWithTheQueue(t *testing.T) {
 	for _, shutDown := range []bool{false, true} {
 		overHolding(t, func(t *testing.T, q stringQueue) {

@@ -36,8 +36,8 @@ type Options[T comparable] struct {
 	StartLimit *rate.Limiter
 
 	// List returns all keys, for programs that may miss events. Run calls it when it begins, and adds every key
-	// once, with priority -100 if the queue has priorities. A List that fails is called again after 1 s, 2 s, 4 s
-	// and so on, up to a minute or Resync. It should return when its context ends.
+	// once, with priority -100 if the queue has priorities. A List that fails is called again after 1 s, 2 s, 4
+	// s and so on, up to a minute or Resync. It should return when its context ends.
 	List func(ctx context.Context) (iter.Seq[T], error)
 	// Resync is the period after which List is called again. Each key of the last list, which stays in memory,
 	// is added once in a period, at its moment of [Every]. Zero means that List is called once.

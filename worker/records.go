@@ -154,8 +154,8 @@ func (t *Tracker[T]) dropExpiredRecords() {
 	}
 }
 
-// readRecords returns how many keys are slowed down, and the age of the oldest change that no call has answered
-// and that is not queued. Keys on hold do not count, but for those that are slowed down.
+// readRecords returns how many keys are slowed down, and the age of the oldest change that no call has
+// answered and that is not queued. Keys on hold do not count, but for those that are slowed down.
 func (t *Tracker[T]) readRecords(now time.Time) (looping int, oldest time.Duration) {
 	note := func(since time.Time) {
 		if !since.IsZero() {

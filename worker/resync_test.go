@@ -99,8 +99,8 @@ func TestResync(t *testing.T) {
 	})
 }
 
-// A list that fails is tried again and delays nothing that is known, and so does a list that takes longer than
-// the period.
+// A list that fails is tried again and delays nothing that is known, and so does a list that takes longer
+// than the period.
 func TestListFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var handled atomic.Int64 // Only time orders the calls and this test.

@@ -15,8 +15,9 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Run returns in time although the queue holds keys back: here the keys of a group that is at its limit, because a
-// handler does not return. They are all reported, if the queue can show them, and taken out when they can be.
+// Run returns in time although the queue holds keys back: here the keys of a group that is at its limit,
+// because a handler does not return. They are all reported, if the queue can show them, and taken out when
+// they can be.
 func TestQueueThatHoldsKeysBack(t *testing.T) {
 	for _, c := range []struct {
 		keys  string

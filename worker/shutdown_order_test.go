@@ -22,8 +22,8 @@ func (q slowDones) Done(key string) {
 	q.extended.Done(key)
 }
 
-// A key was added while it is on hold, and the Done of its hold takes long. By then all workers have found the
-// queue shut down and empty. The key is handled nevertheless.
+// A key was added while it is on hold, and the Done of its hold takes long. By then all workers have found
+// the queue shut down and empty. The key is handled nevertheless.
 func TestSlowDoneOfAHoldAtTheEnd(t *testing.T) {
 	for _, byOthers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

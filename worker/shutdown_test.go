@@ -135,8 +135,8 @@ func TestEnd(t *testing.T) {
 		{"the queue is shut down", "1h 2h 3h 4h", options{Workers: 2, DrainTimeout: time.Second,
 			CancelGrace: noGrace},
 			func(e ending) { e.q.ShutDown() }, 6 * time.Hour, "nothing"},
-		// The key that was added while it was handled is handled again, also if all other workers have left because they
-		// found the queue empty.
+		// The key that was added while it was handled is handled again, also if all other workers have left because
+		// they found the queue empty.
 		{"the queue is drained", "1h", options{Workers: 3}, func(e ending) {
 			e.q.Add("1h")
 			go e.q.ShutDownWithDrain()

@@ -72,8 +72,8 @@ type Stats struct {
 	// for the key again, but not of keys that are given up, forgotten or removed. It is nil if the queue has no
 	// metrics.
 	Changes *workqueue.Histogram `json:"changes"`
-	// OldestUnanswered is the age of the oldest change that is not in it yet. Keys on hold do not count. One that
-	// others have handled or removed may count for ten minutes after it was due.
+	// OldestUnanswered is the age of the oldest change that is not in it yet. Keys on hold do not count. One
+	// that others have handled or removed may count for ten minutes after it was due.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
 	// ListedAt is when the last successful call of Options.List ended. ListsFailed counts the failed ones.
