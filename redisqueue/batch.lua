@@ -5,7 +5,7 @@
 --
 -- Beside functions and constants, each file has these from the files before it:
 --
---   batch       the arguments; description, keeper, freed, offset, now, nowDigits, leaseClock, isFull,
+--   batch       the arguments; description, freed, offset, now, nowDigits, leaseClock, isFull,
 --               doesChores; and what others change: fence, dirty, repaired, meta, leaseEnds, leavesSleepers
 --   states      what the batch changes, until handout writes it; changed, unmatched and results, for reply
 --   notes       hasNotes, false while no key has any
@@ -36,10 +36,10 @@ local knownFence = string.match(flags, 'knownFence=(%d+)')
 local isFirst, isCheck = seq == '1', seq == '0' -- A check asks whether the replica's batches would be executed.
 
 -- How much one batch does at most of the work that has piled up. The next batch continues.
-local MAX_KEYS = 192 -- of passed delays, of dead sessions, and of old failures together
-local MAX_DUE = 128 -- keys of passed delays, so that some of MAX_KEYS are left
+local MAX_CHORES = 192 -- keys of passed delays, of dead sessions, and of old failures together
+local MAX_DUE = 128 -- keys of passed delays, so that some of MAX_CHORES are left
 local MAX_SESSIONS, MAX_WOKEN = 8, 8 -- dead sessions, sleepers
-local keysLeft = MAX_KEYS -- how many keys of dead sessions and old failures reclaim.lua may still take
+local choresLeft = MAX_CHORES
 
 -- setting returns one of the replica's settings, see Config.settings.
 local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
@@ -58,29 +58,37 @@ do
 	lastLeaseEnds = ends
 end
 
--- The fields of META, beside the names of sessions:
---   description  what all replicas must have in common     pausedUntil  when the queue's pause ends, FOREVER without an end
---   pausedBy     when that was set, and by which replica   limited      until when StartLimit may hold keys back
---   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
---   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
---   fence        the last fence or place                   dirty        how many keys are processing+dirty
---   repaired     how many entries were repaired            repairAt     where the scan for such entries continues
---   leaseChecked where the search for sessions without a lease continues
---   startFullAt…: see handout.lua                          freed:<session>  fences of hand-outs that an operator has ended
+-- The fields of META:
+--
+--   description     what all replicas must have in common
+--   time, offset    the queue's clock at the last batch, and how far it is ahead of the server's
+--   leaseTime       the lease clock
+--   fence           the last fence or place
+--   dirty           how many keys are processing+dirty
+--   pausedUntil     when the queue's pause ends, FOREVER without an end
+--   pausedBy        when that was set, and by which replica
+--   limited         until when StartLimit may hold keys back
+--   startFullAt…    a token bucket of it: see handout.lua
+--   repaired        how many entries were repaired
+--   repairAt        where the scan for such entries continues
+--   leaseChecked    where the search for sessions without a lease continues
+--
+-- and of each session:
+--
+--   name:<session>  the name of its replica
 --   ends:<session>  that it is ending: what it leaves behind is no loss
+--   freed:<session> fences of its hand-outs that an operator has ended
 local meta = {} -- its numbers
-local description, keeper, freed
+local description, freed
 do
-	local numbers = {
-		'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls',
-	}
-	local found = call('HMGET', META, 'description', 'keeper', 'freed:' .. session, unpack(numbers))
-	description, keeper, freed = found[1], found[2], found[3]
+	local numbers = { 'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited' }
+	local found = call('HMGET', META, 'description', 'freed:' .. session, unpack(numbers))
+	description, freed = found[1], found[2]
 	if description and description ~= DESCRIPTION then
 		return 'REFUSED ' .. description .. ', in the field description of ' .. META
 	end
 	for i, field in ipairs(numbers) do
-		meta[field] = numberOf(found[i + 3])
+		meta[field] = tonumber(found[i + 2] or 0)
 	end
 end
 
@@ -111,10 +119,10 @@ local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
 
 -- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key
 -- has a foreign type. Neither changes while a script runs.
-local hasNoErrors = false -- true after the first call
+local raisesNone = false -- true after the first call
 local function raiseErrorsNow()
-	if hasNoErrors then return end
-	hasNoErrors = true
+	if raisesNone then return end
+	raisesNone = true
 	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ' ..
 		'ZSCORE ZMSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
 		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do

@@ -59,12 +59,6 @@ local call, sub, byte, find, format = redis.call, string.sub, string.byte, strin
 local function digits(n) return format('%08d%08d', n / 1e8, n % 1e8) end
 local function whole(n) return format('%.0f', n) end
 
--- numberOf returns a number of META. What another program has written counts as absent.
-local function numberOf(text)
-	local n = tonumber(text) or 0
-	return n >= 0 and n <= FOREVER and n or 0
-end
-
 local function isQueued(state) return state and #state == 16 end
 local function isClean(state) return state and #state == 28 end -- processing, and not added since
 local function isDirty(state) return state and #state == 44 end -- processing, and added since
@@ -76,18 +70,11 @@ local function fenceOf(state) return sub(state, 13, 28) end
 local function addedOf(state) return sub(state, 29) end -- of a dirty key
 local function isHeldBy(holder, state) return isHeld(state) and holderOf(state) == holder end
 
--- makesSense reports whether the queue itself has written a state.
-local FORMS = { [16] = '^%d+$', [28] = '^[pP]...........%d+$', [44] = '^[deDE]...........%d+$' } -- by length
-local function makesSense(state)
-	local form = FORMS[#state]
-	return form and find(state, form)
-end
-
--- queuedSince returns since when the head of the line is queued, 0 for an empty line or a state that another
--- program has written.
-local function queuedSince(head)
+-- oldestQueued returns since when the head of the line is queued, 0 for an empty line.
+local function oldestQueued()
+	local head = call('ZRANGE', LINE, 0, 0)[1]
 	local state = head and call('HGET', STATES, head)
-	return isQueued(state) and makesSense(state) and state or '0'
+	return isQueued(state) and state or '0'
 end
 
 -- cardOf returns how many entries a sorted set has, without its filler.

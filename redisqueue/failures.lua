@@ -55,9 +55,7 @@ local function failuresOf(key)
 		forgetFailures(key)
 		return 0, 0
 	end
-	-- Another program may have written numbers that no reply can have.
-	local failures = math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0)
-	return math.min(failures, 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
+	return tonumber(call('ZSCORE', FAILURES, key) or 0), math.max(0, retry - now)
 end
 
 -- sinceOf returns since when a key fails, nil if that is not known.
@@ -116,7 +114,7 @@ end
 -- lost together come apart. In the end the key is given up. A lost lease is no failure of the key: MaxRetries
 -- does not count it.
 local function lose(holder, key, state)
-	local losses = (tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) or 0) + 1
+	local losses = (call('HGET', TROUBLES, LOSSES .. key) or 0) + 1
 	local maxLosses = setting('losses')
 	setTrouble(LOSSES, key, losses)
 	if maxLosses > 0 and losses >= maxLosses then

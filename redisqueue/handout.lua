@@ -6,22 +6,19 @@
 -- that come until then are missing now. Each limit that replicas have, as during a rollout, has a bucket of
 -- its own, which is full at first: the old limit says nothing of the tokens of the new one.
 local startRate, startBurst = setting('startrate'), setting('startburst')
-local bucket = startRate > 0 and 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
+local bucketField = startRate > 0 and 'startFullAt' .. string.match(SETTINGS, '^ startrate=%S+ startburst=%S+')
 local fullAt = now
-local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
-if bucket then
+local tokenTime, tokensLeft = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
+if bucketField then
 	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- fullAt is at most FOREVER
-	fullAt = math.max(now, tonumber(call('HGET', META, bucket) or now) or now)
-	if not (fullAt <= now + (startBurst + 2e-6) * tokenTime + 1) then -- Another program has written it.
-		fullAt = now
-	end
-	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
+	fullAt = math.max(now, tonumber(call('HGET', META, bucketField) or now))
+	tokensLeft = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
 end
 
 local isPaused = meta.pausedUntil > now
-local most = isPaused and 0 or math.min(want, allowed)
+local maxHandOuts = isPaused and 0 or math.min(want, tokensLeft)
 local handedOut, bytes = 0, 0
-local function wantsMore() return handedOut < most and bytes < MAX_BYTES end
+local function wantsMore() return handedOut < maxHandOuts and bytes < MAX_BYTES end
 
 -- 2. What comes with a key: its failures, interruptions and notes.
 
@@ -56,7 +53,7 @@ end
 local heldNotes, usedNotes = {}, {}
 local function takeNotes(key, i)
 	local causes, text = nextNotes[2 * i - 1], nextNotes[2 * i]
-	local priority = toPriority(text)
+	local priority = tonumber(text or 0)
 	if causes then
 		heldNotes[#heldNotes + 1], heldNotes[#heldNotes + 2] = HELD_CAUSES .. key, causes
 		usedNotes[#usedNotes + 1] = NEXT_CAUSES .. key
@@ -79,7 +76,7 @@ local function whatComesWith(key, i)
 		failures, left = failuresOf(key)
 		failing = failures > 0 and call('HGET', TROUBLES, FAILING .. key) or ''
 	end
-	local atOnce = string.match(atOnces and atOnces[i] or '', '^%d+$') or '0'
+	local atOnce = atOnces and atOnces[i] or '0'
 	if nextNotes then
 		causes, priority = takeNotes(key, i)
 	end
@@ -93,8 +90,8 @@ end
 local newlyHeld = {} -- what enters HELD, as arguments of ZADD
 local function handOut(key, i)
 	fence = fence + 1
-	local itsFence, queuedSince = digits(fence), states[key] -- The state of a queued key is when it was added.
-	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. whatComesWith(key, i)
+	local itsFence, addedAt = digits(fence), states[key] -- The state of a queued key is when it was added.
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. addedAt .. whatComesWith(key, i)
 	results[#results + 1] = result
 	bytes = bytes + #result
 	handedOut = handedOut + 1
@@ -115,7 +112,7 @@ end
 
 -- handOutNew hands out keys that this batch has queued, and returns how many it has looked at.
 local function handOutNew()
-	local n, looked = math.min(#newlyQueued, most), 0
+	local n, looked = math.min(#newlyQueued, maxHandOuts), 0
 	readAbout(newlyQueued, n)
 	while looked < n and wantsMore() do
 		looked = looked + 1
@@ -139,14 +136,14 @@ end
 
 -- handOutHead hands out the first keys of the line, and returns how many of them leave it.
 local function handOutHead()
-	local head = readSome(most - handedOut, function(from, n)
+	local head = readSome(maxHandOuts - handedOut, function(from, n)
 		return call('ZRANGE', LINE, from, from + n - 1)
 	end)
 	loadStates(head)
 	readAbout(head, #head)
 	for i, key in ipairs(head) do
 		if not wantsMore() then return i - 1 end
-		-- Another program has written the state, or it was lost, or an interrupted batch has not written it.
+		-- The state was lost, or an interrupted batch has not written it.
 		if not states[key] then
 			setState(key, nowDigits)
 			repaired = repaired + 1
@@ -163,7 +160,7 @@ end
 local looked = canPassLine() and handOutNew() or 0
 writePriorities()
 enterLine(looked + 1)
-local leave = handOutHead()
+local leaving = handOutHead()
 
 -- 4. Write back. A key has entered the line before it gets the state of a queued key, and leaves the line after
 -- it has lost that state. (DISCARD alone removes it before, when no error can come later.)
@@ -190,8 +187,8 @@ do
 	callAll('HSET', STATES, present)
 	callAll('HDEL', STATES, absent)
 end
-if leave > 0 then
-	call('ZREMRANGEBYRANK', LINE, 0, leave - 1)
+if leaving > 0 then
+	call('ZREMRANGEBYRANK', LINE, 0, leaving - 1)
 end
 callAll('HDEL', NOTES, usedNotes)
 for key in pairs(due) do
@@ -199,6 +196,6 @@ for key in pairs(due) do
 	setPriority(WAITING_PRIORITY, key, 0)
 end
 fullAt = fullAt + handedOut * tokenTime
-if bucket and handedOut > 0 then
-	call('HSET', META, bucket, whole(math.min(math.ceil(fullAt), FOREVER)))
+if bucketField and handedOut > 0 then
+	call('HSET', META, bucketField, whole(math.min(math.ceil(fullAt), FOREVER)))
 end

@@ -60,6 +60,7 @@ end
 local function addAfter(key, delay, priority)
 	delay = tonumber(delay)
 	if delay <= 0 then return add(key, false, priority) end
+	soonest = math.min(soonest, now + delay)
 	priority = priority or 0
 	local comparison = 'GT' -- A delay that has passed must not count as the next one.
 	if not due[key] and call('ZSCORE', DELAYS, key) then

@@ -2,16 +2,13 @@
 
 local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 
--- toPriority reads a field of NOTES, which another program may have written.
-local function toPriority(text) return math.floor(math.max(-1e6, math.min(1e6, tonumber(text or 0) or 0))) end
-
 -- The priorities of next hand-outs are read and set here, until handout.lua writes those that were set.
 local nextPriorities, touchedPriorities = {}, {} -- key -> priority; set of keys
 
 -- The field of a priority is NEXT_PRIORITY, HELD_PRIORITY or WAITING_PRIORITY.
 local function priorityOf(field, key)
 	local known = field == NEXT_PRIORITY and nextPriorities[key]
-	return known or hasNotes and toPriority(call('HGET', NOTES, field .. key)) or 0
+	return known or hasNotes and tonumber(call('HGET', NOTES, field .. key) or 0) or 0
 end
 local function setPriority(field, key, priority)
 	hasNotes = hasNotes or priority ~= 0

@@ -63,7 +63,7 @@ if not isTool and call('ZCARD', DELAYS) > 1 then
 	local dueKeys = readSome(MAX_DUE, function(from, n)
 		return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n)
 	end)
-	keysLeft = keysLeft - #dueKeys
+	choresLeft = choresLeft - #dueKeys
 	loadStates(dueKeys)
 	for _, key in ipairs(dueKeys) do
 		addDue(key)

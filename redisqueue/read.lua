@@ -17,7 +17,7 @@
 local function counts()
 	local meta = call('HMGET', META, 'time', 'offset', 'dirty', 'repaired', 'pausedUntil', 'limited', 'pausedBy')
 	for i = 1, 6 do -- its numbers
-		meta[i] = numberOf(meta[i])
+		meta[i] = tonumber(meta[i] or 0)
 	end
 	local lastNow, offset, dirty, repaired, pausedUntil, limited, pausedBy = unpack(meta)
 	local time = call('TIME')
@@ -26,7 +26,7 @@ local function counts()
 	return {
 		'offset', offset, 'now', whole(now), 'queued', call('ZCARD', LINE), 'processing', cardOf(HELD),
 		'again', dirty, 'waiting', cardOf(DELAYS), 'failing', cardOf(FAILURES), 'givenUp', call('ZCARD', GIVEN_UP),
-		'repaired', repaired, 'oldest', queuedSince(call('ZRANGE', LINE, 0, 0)[1]),
+		'repaired', repaired, 'oldest', oldestQueued(),
 		'limited', now < limited and 1, 'paused', pauseLeft > 0 and 1, 'pausedBy', pausedBy,
 		'pauseLeft', pausedUntil ~= FOREVER and whole(pauseLeft),
 	}
@@ -75,7 +75,7 @@ end
 
 local mode = ARGV[1]
 if mode == 'counts' then return { counts() } end
-local shard = { 'offset', numberOf(call('HGET', META, 'offset')) }
+local shard = { 'offset', tonumber(call('HGET', META, 'offset') or 0) }
 if mode == 'key' then return { shard, about(ARGV[2], true) } end
 
 local list = ARGV[2]

@@ -10,7 +10,7 @@ local function restoreLease()
 	local member = call('ZRANGEBYLEX', HELD, from, '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
 	if holder and not call('ZSCORE', LEASES, holder) then
-		local ends = tonumber(string.match(call('HGET', BATCHES, holder) or '', '^%d+ (%-?%d+)') or 0)
+		local ends = string.match(call('HGET', BATCHES, holder) or '', '^%d+ (%-?%d+)') or 0
 		call('ZADD', LEASES, whole(math.min(ends, leaseClock + lease)), holder)
 		repaired = repaired + 1
 	end
@@ -30,8 +30,8 @@ local function takeKey(dead, key, hasQuit)
 		call('HDEL', TROUBLES, LOSSES .. key, AT_ONCE .. key)
 		release(dead, key, state, true)
 	elseif hasQuit then
-		local atOnce = tonumber(call('HGET', TROUBLES, AT_ONCE .. key) or 0) or 0
-		setTrouble(AT_ONCE, key, whole(atOnce + 1)) -- Its handler has not returned.
+		-- Its handler has not returned.
+		setTrouble(AT_ONCE, key, whole((call('HGET', TROUBLES, AT_ONCE .. key) or 0) + 1))
 		takeBack(dead, key, state)
 	else
 		lose(dead, key, state)
@@ -62,7 +62,7 @@ local function forgetOld()
 		call('HDEL', BATCHES, ended, 'reply:' .. ended)
 	end
 	local expired = whole(now - setting('forget'))
-	local failed = readSome(keysLeft, function(from, n)
+	local failed = readSome(choresLeft, function(from, n)
 		return call('ZRANGEBYSCORE', RETRIES, '-inf', expired, 'LIMIT', from, n)
 	end)
 	loadStates(failed)
@@ -80,12 +80,12 @@ restoreLease() -- first, because HELD still has the keys of the sessions that en
 for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do
 	raiseErrorsNow() -- Lost leases are counted.
 	local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0 or call('HGET', META, 'ends:' .. dead)
-	local itsKeys, areAll = readSome(keysLeft, keysHeldBy(dead))
+	local itsKeys, areAll = readSome(choresLeft, keysHeldBy(dead))
 	loadStates(itsKeys)
 	for _, key in ipairs(itsKeys) do
 		takeKey(dead, key, hasQuit)
 	end
-	keysLeft = keysLeft - #itsKeys
+	choresLeft = choresLeft - #itsKeys
 	if not areAll then break end -- The next batch continues with this session.
 	bury(dead)
 end

@@ -1,13 +1,14 @@
+-- Ends the batch: finds keys that have lost their place, wakes sessions for which there is work, and replies.
+
 -- 1. Repair. A key with a state is either in the line or in HELD, as the numbers show. If they do not, an
 -- interrupted batch or a lost part of the data has left keys without their place: a scan finds them in steps.
 local queued = call('ZCARD', LINE)
 if call('HLEN', STATES) - 1 ~= heldCount + queued then
-	local cursor = string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0'
-	local step = call('HSCAN', STATES, cursor, 'COUNT', 64)
+	local step = call('HSCAN', STATES, call('HGET', META, 'repairAt') or 0, 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
 		local key, state = step[2][i], step[2][i + 1]
-		if isHeld(state) and makesSense(state) then -- Its worker may be alive, or the lease ends.
+		if isHeld(state) then -- Its worker may be alive, or the lease ends.
 			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
 		elseif key ~= FILLER then
 			repaired = repaired + call('ZADD', LINE, 'NX', placeOf(key), key)
@@ -18,7 +19,7 @@ end
 
 -- 2. Sleepers. A session that gets fewer keys than it wants sleeps, if none are left or none may be handed
 -- out. A batch wakes a few sleepers, at most one per queued key; these wake further ones.
-local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The start limit holds keys back.
+local isLimited = queued > 0 and not isPaused and handedOut >= tokensLeft -- The start limit holds keys back.
 local hasMore = queued > 0 and not isPaused and not isLimited -- keys that a session could get now
 if handedOut < want and not hasMore then
 	call('SADD', SLEEPERS, session)
@@ -31,14 +32,12 @@ if hasMore then
 	end
 end
 
--- 3. Keeper. Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are
--- there: a session must call then, at callAt. If all did, each due key would cost a call of each replica, so
--- one sleeper does, the keeper: this session if it sleeps; else the present one, if it sleeps and calls by
--- then; else any sleeper, which is woken, because its next reply says when to call.
+-- 3. Next call. Nothing wakes a session when the next key is due, a pause ends, or the start limit has tokens:
+-- it must call then, at callAt, and each reply says when that is.
 local waiting = cardOf(DELAYS)
 local callAt = FOREVER
 if waiting > 0 then
-	callAt = math.min(callAt, tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])) -- It may be infinite.
+	callAt = tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])
 end
 if queued > 0 and isPaused then
 	callAt = math.min(callAt, meta.pausedUntil)
@@ -47,16 +46,11 @@ elseif isLimited then -- Not a call for each token, but for those of ten millise
 	local tokensAt = math.ceil(fullAt - (startBurst - tokens) * tokenTime)
 	callAt = math.min(callAt, math.max(now + 1, tokensAt))
 end
-if callAt < FOREVER then
-	local newKeeper = call('SISMEMBER', SLEEPERS, session) == 1 and session
-	local callsInTime = keeper and meta.keeperCalls <= callAt
-	if not newKeeper and not (callsInTime and call('SISMEMBER', SLEEPERS, keeper) == 1) then
-		newKeeper = call('SRANDMEMBER', SLEEPERS)
-		if newKeeper then wake(newKeeper) end
-	end
-	if newKeeper then
-		call('HSET', META, 'keeper', newKeeper, 'keeperCalls', whole(callAt))
-	end
+-- A session that sleeps no more will not do it, and neither will one without getters: if this batch has brought
+-- callAt forward, or its session leaves, another sleeper is woken, which hears callAt with its next reply.
+if (soonest <= callAt or leavesSleepers) and callAt < FOREVER and call('SISMEMBER', SLEEPERS, session) == 0 then
+	local sleeper = call('SRANDMEMBER', SLEEPERS)
+	if sleeper then wake(sleeper) end
 end
 
 -- 4. Reply.
@@ -72,7 +66,7 @@ end
 local failing, givenUp, oldest = 0, 0, '0'
 if allCounts then
 	failing, givenUp = cardOf(FAILURES), call('ZCARD', GIVEN_UP)
-	oldest = queuedSince(call('ZRANGE', LINE, 0, 0)[1])
+	oldest = oldestQueued()
 	if isPaused then
 		local by = call('HGET', META, 'pausedBy') or ''
 		results[#results + 1] = 'p' .. #by .. ' ' .. by

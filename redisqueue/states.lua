@@ -8,6 +8,7 @@ local releasedNotes = {} -- fields of NOTES: those of the hand-outs that are ove
 local newlyQueued = {} -- keys that become queued
 local putBack = {} -- set of those of them that come before all others: they were handed out, and not finished
 local due = {} -- set of the keys whose delays have passed
+local soonest = math.huge -- the earliest end of the delays that the batch has set
 local changed = 0 -- how often an add queued a key, or was its first since the hand-out
 local unmatched = 0 -- how many Dones came too late
 local results = {} -- what follows the numbers in the reply
@@ -25,8 +26,7 @@ local function callAll(command, key, list)
 	end
 end
 
--- loadStates reads the states of keys. A state that another program has written counts as absent: when the
--- key is found in the line, or by the scan of reply.lua, it is queued.
+-- loadStates reads the states of keys.
 local function loadStates(keys)
 	local missing = {}
 	for _, key in ipairs(keys) do
@@ -38,7 +38,7 @@ local function loadStates(keys)
 	for first = 1, #missing, 1000 do
 		local found = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, #missing)))
 		for i, state in ipairs(found) do
-			states[missing[first + i - 1]] = state and makesSense(state) and state
+			states[missing[first + i - 1]] = state
 		end
 	end
 end
