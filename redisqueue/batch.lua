@@ -171,6 +171,7 @@ local doesChores = not isTool and (#ARGV < FIRST_OP or allCounts or seq % 8 == 1
 
 -- The fillers must be there: they are subtracted when keys are counted.
 if isFirst or doesChores then
+	call('HSETNX', META, FILLER, '') -- for the speed alone
 	local missing = call('HSETNX', STATES, FILLER, '') + call('ZADD', HELD, 0, FILLER)
 	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do
 		missing = missing + call('ZADD', set, 'inf', FILLER)
