@@ -31,9 +31,9 @@ type Config struct {
 	// Slots is the number of slots, at most 4,096. Zero means 256. A few for each replica divide keys evenly. To
 	// change it, stop all replicas, and give the group another name or delete its Leases.
 	Slots int
-	// Lease is how long the others wait for a member that has died. A member that cannot reach the server
-	// works for a sixth less: so each clock may be 9 % too fast or too slow. Zero means 15 seconds, and at most
-	// it is 24 hours. A member reads from the server and writes to it three times in a lease.
+	// Lease is how long the others wait for a member that has died. A member that cannot reach the server stops
+	// a sixth earlier: so each clock may be 9 % too fast or too slow. Three times in a lease, a member reads
+	// from the server and writes to it. Zero means 15 seconds. The longest is 24 hours.
 	Lease time.Duration
 	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If
 	// a handler does not return within another half of it, the member keeps the slot, and tries again after

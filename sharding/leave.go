@@ -27,8 +27,8 @@ const (
 // is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and
 // the others take over what is left after a lease. Leave gives up in the same way a lease after the last
 // handler has returned, if the server refuses what the member has to write. The queues keep their keys.
-// Further calls wait with the first and return the same: the
-// first context that is done ends all of them. After [ErrRestored], Leave returns that.
+// Further calls wait with the first and return the same: the first context that is done ends all of them.
+// After [ErrRestored], Leave returns that.
 //
 // Leave returns after the calls of the store and the logger that are under way, even if ctx is done. Nothing
 // is logged after that.

@@ -12,22 +12,9 @@ const firstListDelay, lastListDelay = 100 * time.Millisecond, 5 * time.Second
 // unlistedSlot is a slot whose keys are to be listed. One that comes back has another.
 type unlistedSlot struct{ since time.Duration }
 
-// listLater makes listLoop list the keys of slots that are held now, and does not block.
-func (q *queue[T]) listLater(slots []int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, slot := range slots {
-		q.mu.unlisted[slot] = &unlistedSlot{q.member.now()}
-	}
-	if len(q.mu.unlisted) > 0 && !q.mu.listing {
-		q.mu.listing = true
-		go q.listLoop()
-	}
-}
-
-// listLoop adds the keys of slots that have come to be held, or are held on: until they have, their keys were
-// dropped. Each queue has its own, which runs until all slots are listed. It shares mu.unlisted, under the
-// queue's mu, with listLater, which carries out what the member's other loops have decided.
+// listLoop adds the keys of slots that have become held: before, the queue has dropped them. Each queue has
+// its own loop, which runs while slots are not listed. It shares mu.unlisted, under the queue's mu, with
+// listLater, by which the member's other loops say which slots have become held.
 func (q *queue[T]) listLoop() {
 	delay := firstListDelay
 	for {
@@ -56,6 +43,19 @@ func (q *queue[T]) listLoop() {
 		}
 		_ = q.member.sleep(q.member.ctx, delay, nil)
 		delay = min(2*delay, lastListDelay)
+	}
+}
+
+// listLater makes listLoop list the keys of slots that are held now, and does not block.
+func (q *queue[T]) listLater(slots []int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, slot := range slots {
+		q.mu.unlisted[slot] = &unlistedSlot{q.member.now()}
+	}
+	if len(q.mu.unlisted) > 0 && !q.mu.listing {
+		q.mu.listing = true
+		go q.listLoop()
 	}
 }
 

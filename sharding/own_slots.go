@@ -12,11 +12,11 @@ import (
 type slotState uint32
 
 const (
-	// absent: not held. Adds are ignored, and queued keys are dropped when their turn comes.
+	// absent: the slot is not here.
 	absent slotState = iota
-	// held: the member hands out the slot's keys.
+	// held: the queues take and hand out the slot's keys. In the other states they drop them.
 	held
-	// stopping: the slot is to move. Its keys are no longer handed out, but its handlers may still run.
+	// stopping: the slot is here and is to move, but handlers of its keys may still run.
 	stopping
 )
 
@@ -96,7 +96,7 @@ func (m *Member) updateSlotsLocked() {
 }
 
 // updateOwnLocked makes a slot of this member held or stopping, unless a handover of it may still succeed. It
-// reports whether the slot is held now and was absent before.
+// reports whether the slot was absent and is here now.
 func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 	s, t, e := &m.slots[i], m.mu.view.table, &m.mu.effects
 	if s.handover.mayStillSucceed(t) {

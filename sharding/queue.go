@@ -47,9 +47,9 @@ type Queue[T comparable] interface {
 // are who holds which slots.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
-// its keys in all queues. NewQueue returns an error if member is nil, if config has no Keys, if T needs a
-// Hash and there is none, or if the queue's name is taken or not in Config.Queues, which may be empty for one
-// queue.
+// its keys in all queues. NewQueue returns an error if inner or member is nil, if config has no Keys, if T
+// needs a Hash and config has none, if Hash has no HashVersion, or if the queue's name is taken or not in
+// Config.Queues, which may be empty for one queue.
 func NewQueue[T comparable](
 	inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T],
 ) (Queue[T], error) {
@@ -128,9 +128,8 @@ func (q *queue[T]) slotOf(key T) int { return slotOf(q.hasher.hash(key), len(q.r
 
 func (q *queue[T]) Holds(key T) bool { return q.member.state(q.slotOf(key)) == held }
 
-// An add of a key whose slot is not held does nothing: whoever holds the slot next lists its keys. That may
-// be this member, because the slot comes back, or stays although it was to move.
-
+// Add does nothing for a key whose slot is not held: whoever holds it next lists the key. That may be this
+// member, because the slot comes back, or stays although it was to move.
 func (q *queue[T]) Add(key T) {
 	if q.Holds(key) {
 		q.ExtendedRateLimiting.Add(key)
