@@ -120,26 +120,20 @@ func (a *keyAction) find(text, id string) (keys []knownKey, err error) {
 // each acts on the keys until the time is over, or the queue's server does not answer any more.
 func (a *keyAction) each(keys iter.Seq[knownKey]) {
 	for k := range keys {
-		if a.failed != nil || !time.Now().Before(a.until) {
+		began := time.Now()
+		switch {
+		case a.failed != nil || !began.Before(a.until):
 			a.Left++
-		} else {
-			a.one(k)
+		case a.toKey(a.reading, k):
+			a.Keys++
+		case !a.ofPools && a.noteMissing(began) != nil: // It may be there still.
+			a.Left, a.failed = a.Left+1, a.missing
+		default:
+			a.Gone++
 		}
 	}
 	if a.failed == nil && a.ifShutDown != "" && a.entry.queue.Stats().ShuttingDown {
 		a.failed = errEnded
-	}
-}
-
-func (a *keyAction) one(k knownKey) {
-	began := time.Now()
-	switch isDone := a.toKey(a.reading, k); {
-	case isDone:
-		a.Keys++
-	case !a.ofPools && a.noteMissing(began) != nil: // It may be there still.
-		a.Left, a.failed = a.Left+1, a.missing
-	default:
-		a.Gone++
 	}
 }
 

@@ -111,6 +111,7 @@ func TestManyKeysAtOnce(t *testing.T) {
 		h.act(t, 400, "q", "retry", "of", "everything")
 		h.act(t, 400, "q", "remove", "of", "all")
 		h.act(t, 400, "q", "cancel", "of", "failing")
+		h.act(t, 400, "q", "retry", "key", "disk 1", "key", "disk 2")
 		if w := get(h, "?queue=q&count=everything"); w.Code != 400 {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}

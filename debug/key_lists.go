@@ -50,7 +50,9 @@ func (r *reading) failing(s workqueue.Snapshot[any]) keyList {
 	list := newKeyList(keysOf(s.Failing), len(s.Failing))
 	if !r.HasQueue() || list.hasMore && r.Stats.Shared == nil {
 		list.keys = slices.Collect(distinct(nil, slices.Values(list.keys), r.inPools(worker.KeyFailing, s)))
-		list.hasMore = r.Failing() > len(list.keys)
+	}
+	if !r.HasQueue() {
+		list.hasMore = r.Workers.Failing > len(list.keys)
 	}
 	return list
 }

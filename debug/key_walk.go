@@ -42,6 +42,9 @@ func (w *keyWalk) in(state string) iter.Seq[knownKey] {
 		return w.listed(state)
 	case state == stateGivenUp:
 		return w.allGivenUp
+	case !w.HasQueue(): // A pool alone does not list more.
+		w.hasLeft = true
+		return w.listed(state)
 	}
 	others := filtered(w.allInQueue, func(k knownKey) bool {
 		if state == stateFailing {
@@ -49,7 +52,11 @@ func (w *keyWalk) in(state string) iter.Seq[knownKey] {
 		}
 		return k.state() == state && !k.inQueue.OnHold
 	})
-	return distinct(w.lists[stateOnHold].keys, w.listed(state), others)
+	var except []knownKey
+	if state == stateProcessing { // A queue on a server counts keys on hold as being processed.
+		except = w.lists[stateOnHold].keys
+	}
+	return distinct(except, w.listed(state), others)
 }
 
 // listed yields the keys of a list.

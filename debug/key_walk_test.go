@@ -3,8 +3,6 @@ package debug_test
 import (
 	"context"
 	"errors"
-	"iter"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,48 +69,25 @@ func TestManyFailingKeys(t *testing.T) {
 	}
 }
 
-// The page of a queue does not go over all keys, even if those in its snapshot are in another list.
-func TestQueuePageIsCheap(t *testing.T) {
-	h := newHandler(t, debug.Options{})
-	var onHold []worker.OnHoldKey[any]
-	inspect(h, "q", workqueue.Inspector{
-		Stats: func() workqueue.Stats { return workqueue.Stats{Processing: 60} },
-		Snapshot: func(limit int) (s workqueue.Snapshot[any]) {
-			for key := range limit {
-				s.Processing = append(s.Processing, workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyProcessing})
-			}
-			return s
-		},
-		SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
-			t.Error("it goes over all keys")
-			return func(func(workqueue.KeySnapshot[any]) bool) {}
-		},
-	})
-	for key := range 60 {
-		onHold = append(onHold, worker.OnHoldKey[any]{Key: key})
+// A failing key that is on hold counts as failing, also among more keys than a list has.
+func TestFailingKeyOnHold(t *testing.T) {
+	h := newAudited(t)
+	many(h.Handler, 600, workqueue.Inspector{Stats: noStats, Add: func(any) {}})
+	onHold := []worker.OnHoldKey[any]{{Key: 5}, {Key: 550}}
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", OnHold: 2}, OnHold: onHold})
+	if c := count(t, h, "failing"); c != (counted{600, false}) {
+		t.Errorf("%+v", c)
 	}
-	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", OnHold: 60}, OnHold: onHold})
-	get(h, "?queue=q")
 }
 
-// Numbers say what they count, and the rates on a queue's page are those of the list.
-func TestNumbersSayWhatTheyCount(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		q := newRateLimited[string](t, "q", h)
-		start(t, worker.New(q, func(context.Context, string) error { return errors.New("broken") },
-			worker.Options[string]{MetricsProvider: h, Logger: silent}))
-		time.Sleep(12 * time.Second)
-		q.Add("fails")
-		time.Sleep(216 * time.Millisecond)
-		page := get(h, "?queue=q")
-		wantBody(t, page, ">Failing for</th>", `data-label="Failing for">216 ms</td>`)
-		if strings.Contains(page.Body.String(), "Fails since") {
-			t.Error("a duration is said to be a time")
-		}
-		rate := strconv.FormatFloat(perSecond(h, "q").Adds, 'g', 2, 64)
-		wantBody(t, page, "<b>"+rate+"</b> adds", "a second in the last minute")
-		wantBody(t, get(h, ""), `data-label="Adds/s">`+rate+"<")
-	})
+// A pool whose queue is not shown lists 10,000 failing keys at most. If more fail, a count says so.
+func TestMoreFailingKeysThanAPoolLists(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	failing := []worker.FailedKey[any]{{Key: 1, Err: "broken"}, {Key: 2, Err: "broken"}}
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", Failing: 3}, Failing: failing})
+	if c := getJSON[counted](t, h, "?queue=pool+q&count=failing"); c != (counted{2, true}) {
+		t.Errorf("%+v", c)
+	}
 }
 
 // Pages with the errors of a queue go over its keys one after another, and do not wait for long.

@@ -129,23 +129,6 @@ func TestKeysOfOtherTypes(t *testing.T) {
 	}
 }
 
-// nosy is a key that uses its queue while it is printed.
-type nosy struct{ q *workqueue.Typed[nosy] }
-
-func (n nosy) String() string {
-	n.q.Add(nosy{})
-	n.q.Snapshot(10)
-	return fmt.Sprint("queued: ", n.q.Len())
-}
-
-func TestKeyThatCallsItsQueue(t *testing.T) {
-	h := newHandler(t, debug.Options{})
-	q := workqueue.NewTyped[nosy]()
-	q.Add(nosy{q})
-	debug.Register(h, "q", q)
-	wantBody(t, get(h, "?queue=q"), "queued: 2")
-}
-
 var offer = regexp.MustCompile(`data-action="([a-z_]*)"`)
 
 // wantOffered asserts which actions a page offers.

@@ -282,22 +282,3 @@ func TestMemoryOfAList(t *testing.T) {
 		t.Errorf("%d bytes for each queue, in %d objects", bytes, objects)
 	}
 }
-
-func BenchmarkList(b *testing.B) {
-	for _, n := range []int{10, 1000, 10_000} {
-		b.Run(fmt.Sprintf("queues=%d", n), func(b *testing.B) {
-			h := newHandler(b, debug.Options{})
-			for n := range n {
-				q := workqueue.NewTypedRateLimitingQueueWithConfig[int](nil, workqueue.TypedRateLimitingQueueConfig[int]{
-					Name: fmt.Sprint("queue ", n), MetricsProvider: debug.Times{},
-				})
-				debug.Register(h, "", q)
-				q.Add(n)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				get(h, "")
-			}
-		})
-	}
-}

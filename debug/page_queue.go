@@ -37,7 +37,7 @@ func (h *Handler) queuePage(r *reading) *queuePage {
 	history, q := &r.entry.history, r.entry.queue
 	p := &queuePage{
 		Queue: r, Charts: charts(history.all(), r.IsTimed()), Times: history.recent(r.times()),
-		Busiest: r.busiestRows(), Sections: make(map[string]section), Actions: h.actionsOf(r),
+		Sections: make(map[string]section), Actions: h.actionsOf(r),
 	}
 	for _, name := range r.PausedGroups[:min(len(r.PausedGroups), maxKeys)] {
 		p.PausedGroups = append(p.PausedGroups, pausedGroup{name, q.SnapshotGroup(name)})
@@ -46,6 +46,7 @@ func (h *Handler) queuePage(r *reading) *queuePage {
 		p.Facts = q.Facts()
 	}
 	r.readKeys()
+	p.Busiest = r.busiestRows()
 	w, groups := &keyWalk{reading: r}, make(errorGroups)
 	for k := range distinct(nil, w.listed(stateFailing), w.listed(stateGivenUp)) {
 		groups.add(k)
@@ -90,8 +91,8 @@ func (r *reading) busiestRows() (all []busyRow) {
 		return nil
 	}
 	var busiest []worker.BusyKey[any]
-	for _, p := range r.Pools {
-		busiest = append(busiest, p.pool.Snapshot(busiestKeys).Busiest...)
+	for _, p := range r.Pools { // Which ask the queue for its failing keys.
+		r.askServer(func() { busiest = append(busiest, p.pool.Snapshot(busiestKeys).Busiest...) })
 	}
 	slices.SortStableFunc(busiest, func(a, b worker.BusyKey[any]) int { return cmp.Compare(b.Calls, a.Calls) })
 	for _, k := range busiest[:min(len(busiest), busiestKeys)] {

@@ -148,26 +148,6 @@ func TestPoolBeforeItsQueue(t *testing.T) {
 	})
 }
 
-// A queue's page does not show the pool of another queue, even with the same name: its keys are none of
-// this queue.
-func TestPoolWithTheNameOfAnotherQueue(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		q, other := workqueue.NewTypedRateLimitingQueue[string](nil),
-			workqueue.NewTypedRateLimitingQueue[string](nil)
-		defer other.ShutDown()
-		defer debug.Register(h, "q", q)()
-		defer debug.Register(h, "other", other)()
-		start(t, worker.New(q, func(context.Context, string) error { return worker.Terminal(errors.New("broken")) },
-			worker.Options[string]{Name: "other", MetricsProvider: h}))
-		q.Add("a")
-		synctest.Wait()
-		if body := get(h, "?queue=other").Body.String(); strings.Contains(body, "broken") {
-			t.Error("the page of another queue shows the keys of this pool")
-		}
-		wantBody(t, get(h, "?queue=q"), "Given up</h2>", "broken")
-	})
-}
-
 // A key that a pool has given up and that fails again, in another one, is failing. If it was added again, the
 // list of given-up keys says where it is.
 func TestKeyOfTwoPools(t *testing.T) {
