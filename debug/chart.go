@@ -62,9 +62,6 @@ func charts(samples []sample, isTimed bool) []chart {
 	}
 }
 
-// spark returns what is drawn in a queue's row of the list.
-func spark(samples []sample) chart { return newChart("Queued", samples, countText, keySources[0]) }
-
 // newChart draws the sources on one axis from 0 to the greatest of their values. The last sample is at the
 // right edge.
 func newChart(title string, samples []sample, text func(float64) string, of ...source) chart {

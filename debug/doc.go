@@ -71,8 +71,8 @@
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value,
 // which forms cannot send and scripts of other origins may not, and the browser must not say that it comes
 // from another origin (see [net/http.CrossOriginProtection]). Programs that are no browsers need only the
-// header. It does not replace a login. Each request is reported to Options.Audit once, even if it was refused.
-// docs/operating.md has a recipe for each trouble.
+// header. It does not replace a login. Each request is reported to Options.Audit once, even if it was
+// refused. docs/operating.md has a recipe for each trouble.
 //
 // # JSON
 //

@@ -27,8 +27,6 @@ const (
 // failedStates are the states of keys that have an error.
 var failedStates = []string{stateFailing, stateGivenUp}
 
-func hasFailed(state string) bool { return slices.Contains(failedStates, state) }
-
 // statesOf returns the states of the keys in a set that actions can be for, or nil if there is no such set.
 func statesOf(set string) []string {
 	switch set {

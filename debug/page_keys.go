@@ -26,7 +26,7 @@ type keysPage struct {
 // asks for.
 func (h *Handler) keysPage(r *reading, of stateSection, query url.Values) *keysPage {
 	text := ""
-	if hasFailed(of.State) {
+	if of.HasFailed() {
 		text = cut(query.Get("error"), maxError)
 	}
 	r.readKeys()

@@ -22,14 +22,13 @@ type listPage struct {
 	// change that no call has answered, or nil.
 	Failing, GivenUp int
 	Oldest           *reading
-	Rows             []listRow
+	Rows             []*reading
 	Pager            pager
 }
 
-// listRow is a queue on the list, with its chart.
-type listRow struct {
-	*reading
-	Spark chart
+// Spark returns the small chart of the queue.
+func (r *reading) Spark() chart {
+	return newChart("Queued", r.entry.history.all(), countText, keySources[0])
 }
 
 // compareTrouble orders the queues: the worst colour first; then what takes longest and, in queues without
@@ -91,13 +90,11 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 		return href("search", search, "page", page)
 	})
 	all = all[(p.Pager.Page-1)*pageLen:]
-	for _, r := range all[:min(pageLen, len(all))] {
-		p.Rows = append(p.Rows, listRow{r, spark(r.entry.history.all())})
-	}
+	p.Rows = all[:min(pageLen, len(all))]
 	p.page = newPage(0, object{
 		"time": p.Time, "registered": p.Registered, "matching": p.Matching, "search": search,
 		"page": p.Pager.Page, "pages": p.Pager.Pages,
-		"queues": mapped(p.Rows, func(r listRow) object { return r.json() }),
+		"queues": mapped(p.Rows, (*reading).json),
 	}, "search", search, "page", p.Pager.Page)
 	return p
 }

@@ -110,4 +110,4 @@ func (r *reading) section(of stateSection, can actionSet, found foundKeys) secti
 }
 
 // HasFailed reports that the keys have errors.
-func (s section) HasFailed() bool { return hasFailed(s.State) }
+func (s stateSection) HasFailed() bool { return slices.Contains(failedStates, s.State) }

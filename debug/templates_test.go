@@ -44,9 +44,6 @@ func fill(v reflect.Value, path string, fields map[string]func()) {
 			v.Set(reflect.ValueOf(time.Unix(1, 0)))
 			return
 		}
-		if v.Type() == reflect.TypeFor[listRow]() {
-			v.Set(reflect.ValueOf(listRow{reading: &reading{entry: &entry{}}}))
-		}
 		for i := range v.NumField() {
 			f := v.Field(i)
 			isParts := v.Type().Field(i).Anonymous && f.Kind() == reflect.Struct
