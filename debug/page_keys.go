@@ -3,7 +3,6 @@ package debug
 import (
 	"fmt"
 	"net/url"
-	"slices"
 )
 
 // maxListed bounds the memory of a page of all keys of one state.
@@ -15,8 +14,6 @@ type keysPage struct {
 	Queue   *reading
 	Section section
 	Pager   pager
-	// HrefOther is the address of the keys with such an error that were given up or, beside these, that fail.
-	HrefOther string
 	// More reports that there may be more keys. Error says why not all are known.
 	More  bool
 	Error string
@@ -53,10 +50,6 @@ func (h *Handler) keysPage(r *reading, of stateSection, query url.Values) *keysP
 	p.Section.HrefAll = "" // This is the list of all.
 	if r.lists[of.State].hasMore {
 		p.Section.Hint += fmt.Sprintf("; those after the first %d in no order", len(r.lists[of.State].keys))
-	}
-	if text != "" {
-		other := failedStates[1-slices.Index(failedStates, of.State)]
-		p.HrefOther = href("queue", r.ID(), "state", other, "error", text)
 	}
 	p.page = newPage(w.looked, object{
 		"time": r.At.UTC(), "queue": r.json(), "state": of.State, "keys": keysJSON(p.Section.Keys), "total": total,

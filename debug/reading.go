@@ -55,6 +55,9 @@ func (h *Handler) read(ctx context.Context, e *entry) *reading {
 	if e.hasQueue() {
 		r.Stats = e.queue.Stats()
 	}
+	if s := leasing.StatsOf(r.Stats); s != nil && s.Outage {
+		r.missing = errNoAnswer
+	}
 	if e.queue.PausedGroups != nil {
 		r.PausedGroups = slices.Sorted(slices.Values(e.queue.PausedGroups()))
 	}
@@ -182,14 +185,10 @@ func (r *reading) noteMissing(began time.Time) error {
 
 // Missing says why not all of the queue is known, or nothing.
 func (r *reading) Missing() string {
-	s := leasing.StatsOf(r.Stats)
-	switch {
-	case r.missing != nil:
-		return r.missing.Error()
-	case s != nil && s.Outage:
-		return errNoAnswer.Error()
+	if r.missing == nil {
+		return ""
 	}
-	return ""
+	return r.missing.Error()
 }
 
 // anyPool calls f for each pool, and reports whether it is true for one.
