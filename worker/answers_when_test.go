@@ -95,44 +95,9 @@ func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 	}
 }
 
-// Each call takes longer than events are apart, so there is one during each, and the key never waits. Such
-// calls are the same failure as well.
-func TestEventsDuringCallsAreNoAttempts(t *testing.T) {
-	for _, newQueue := range []func() stringQueue{
-		func() stringQueue { return newQueue() },
-		func() stringQueue { return newPriorityQueue(priorityqueue.Config[string]{}) },
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			q, start := newQueue(), time.Now()
-			p := worker.New(q, func(context.Context, string) error {
-				if time.Sleep(6 * time.Millisecond); time.Since(start) < 10*time.Second {
-					return errBroken
-				}
-				return nil
-			}, options{MaxRetries: 15})
-			q.Add("a")
-			r := run(t, p)
-			events, end := context.WithTimeout(t.Context(), 9*time.Second)
-			defer end()
-			go addEvery(events, q, "a", 4900*time.Microsecond)
-			r.after(30 * time.Second)
-			if st := p.Stats(); st.GivenUp > 0 || st.Handled-st.Failed != 1 {
-				t.Errorf("%+v", st)
-			}
-			r.endCleanly()
-		})
-	}
-}
-
 // A call that fails before the delay of the failure before it has passed is the same failure: for Attempt,
 // for MaxRetries, for the limiter and for what the pool remembers.
-func TestSameFailure(t *testing.T) {
-	for name, newQueue := range map[string]func() stringQueue{
-		"root": func() stringQueue { return newQueue() },
-	} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testSameFailure(t, newQueue()) }) })
-	}
-}
+func TestSameFailure(t *testing.T) { inBubble(t, testSameFailure) }
 
 func testSameFailure(t *testing.T, q stringQueue) { // Its keys are retried after 1, 2, 4 s.
 	start := time.Now()
@@ -151,23 +116,6 @@ func testSameFailure(t *testing.T, q stringQueue) { // Its keys are retried afte
 		"1.3s 2 retry", "1.7s 2 retry",
 		"2.1s 2 retry", "2.5s 2 retry", "2.9s 2 retry", "3s 3 give_up")
 	r.endCleanly()
-}
-
-// Somebody else's AddAfter is no retry: it does not make later failures the same one.
-func TestOtherDelaysAreNoRetries(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var attempts []int
-		q.AddAfter("a", time.Hour)
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
-			attempts = append(attempts, worker.CallOf(ctx).Attempt())
-			return errBroken
-		}, options{MaxRetries: 2}))
-		r.after(10 * time.Second)
-		equal(t, "attempts", attempts, 1, 2, 3)
-		r.after(2 * time.Hour)
-		r.endCleanly()
-	})
 }
 
 // A server says how long to stay away. The failure counts, and the longer of that and the limiter's delay
@@ -357,47 +305,6 @@ func TestEndAfterShrinking(t *testing.T) {
 		_ = r.returned()
 		close(end)
 		synctest.Wait()
-	})
-}
-
-// Events that come while the handler runs do not make the next failure the same one: its delay has passed.
-func TestFailuresWithEventsMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := priorityqueue.New(priorityqueue.Config[string]{})
-		gaveUp := 0
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			time.Sleep(time.Second)
-			q.Add("a")
-			return errBroken
-		}, options{MaxRetries: 3, OnFinish: givesUp(func(r outcome) { gaveUp = r.Attempt })}))
-		r.after(4500 * time.Millisecond)
-		if gaveUp != 4 {
-			t.Errorf("given up at attempt %d", gaveUp)
-		}
-		_ = r.end()
-	})
-}
-
-// A server says to stay away while an earlier delay runs: over a queue that can put the key off, it comes
-// no earlier.
-func TestRetryAfterDuringADelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, start := newPriorityQueue(priorityqueue.Config[string]{}), time.Now()
-		var calls journal
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			if calls.add(fmt.Sprint(time.Since(start))); time.Since(start) == 100*time.Millisecond {
-				return worker.RetryAfter(errBroken, time.Minute)
-			}
-			return errBroken
-		}, options{MaxRetries: 2}))
-		r.after(100 * time.Millisecond)
-		q.Add("a")
-		r.after(50 * time.Second)
-		equal(t, "calls", calls.take(), "0s", "100ms")
-		r.after(10 * time.Minute)
-		r.endCleanly()
 	})
 }
 

@@ -274,40 +274,6 @@ func TestErrors(t *testing.T) {
 
 func priorityOf(p int) *int { return &p }
 
-// Several processes share a queue that counts on a server. MaxRetries counts the failures of all of them.
-func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
-	for name, limiter := range map[string]workqueue.TypedRateLimiter[string]{
-		"counts":         workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Second),
-		"does not count": slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := limitedQueue(limiter)
-				q.Add("a")
-				var running []*running
-				calls, drops := make([]int, 3), []int{}
-				for i := range calls {
-					running = append(running, run(t, worker.New(q, func(context.Context, string) error {
-						calls[i]++
-						return errBroken
-					}, options{MaxRetries: 5, OnFinish: givesUp(func(r outcome) {
-						drops = append(drops, r.Attempt)
-					})})))
-				}
-				running[0].after(24 * time.Hour)
-				all := calls[0] + calls[1] + calls[2]
-				if name == "counts" && (all != 6 || slices.Max(calls) == 6 || !slices.Equal(drops, []int{6})) ||
-					len(drops) != 1 {
-					t.Errorf("%d calls, given up at attempt %d", calls, drops)
-				}
-				for _, r := range running {
-					_ = r.end()
-				}
-			})
-		})
-	}
-}
-
 // slowLimiter takes a minute to say when a key is to be retried.
 type slowLimiter struct {
 	workqueue.TypedRateLimiter[string]

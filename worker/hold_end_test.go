@@ -49,29 +49,6 @@ func (slowLogs) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// Keys that have come to their limits do not wait for the logger.
-func TestHoldToLimitWithSlowLogger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		b := worker.NewTracker(q, options{Logger: slog.New(slowLogs{slog.DiscardHandler})})
-		addAll(q, "a b")
-		for range 2 {
-			key, _ := q.Get()
-			go func() {
-				e := b.Begin(t.Context(), key)
-				worker.CallOf(e.Context()).Hold("it is ready", 2*time.Hour)
-				e.End(nil)
-				e.Done(func() { q.Done(key) })
-			}()
-		}
-		time.Sleep(3*time.Hour + time.Minute)
-		synctest.Wait()
-		wantMatchedDones(t, q)
-		time.Sleep(3 * time.Hour)
-		q.ShutDown()
-	})
-}
-
 // A release before the handler has returned is not lost, whether or not Hold has returned.
 func TestHoldReleasedEarly(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {

@@ -267,59 +267,15 @@ func TestResyncEnds(t *testing.T) {
 	}
 }
 
-// While the machine sleeps for days, keys come once.
-func TestResyncAfterASleep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, calls := newQueue(), 0
-		l := &listing{keys: numbers(100)}
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			if calls++; calls == 1 {
-				time.Sleep(50 * time.Hour) // Keys are merged meanwhile.
-				return nil
-			}
-			return nil
-		}, options{List: l.list, Resync: time.Hour}))
-		r.after(time.Hour + time.Second)
-		r.after(51*time.Hour + time.Second)
-		if calls < 101 || calls > 202 {
-			t.Errorf("%d calls", calls)
-		}
-		r.endCleanly()
-	})
-}
-
-// slowAdd is a queue whose add with a cause once takes long.
-type slowAdd struct {
+// countedAdds is a queue that counts its adds with a cause.
+type countedAdds struct {
 	extended
-	takes time.Duration
-	slow  atomic.Int32 // which add, counted from 1
-	adds  atomic.Int32
+	adds atomic.Int32
 }
 
-func (q *slowAdd) AddCause(key string, cause workqueue.Cause) {
-	if q.adds.Add(1) == q.slow.Load() {
-		time.Sleep(q.takes)
-	}
+func (q *countedAdds) AddCause(key string, cause workqueue.Cause) {
+	q.adds.Add(1)
 	q.extended.AddCause(key, cause)
-}
-
-// After an add that has blocked for many periods, the keys do not come once more for each of them.
-func TestResyncAfterASlowAdd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &listing{keys: numbers(3)}
-		q := &slowAdd{extended: newQueue(), takes: 100 * time.Hour}
-		q.slow.Store(4)
-		r := run(t, worker.New(q, fine, options{List: l.list, Resync: time.Hour}))
-		r.after(time.Minute)
-		l.change(nil, 1000*time.Hour, nil)
-		r.after(103 * time.Hour)
-		if n := q.adds.Load(); n < 13 || n > 18 {
-			t.Errorf("%d adds", n)
-		}
-		r.cancel()
-		<-r.result
-		time.Sleep(1000 * time.Hour)
-	})
 }
 
 // stepClock is a clock that moves by a step each time it is read.
@@ -338,7 +294,7 @@ func (c *stepClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 // A key whose moment comes just when a list does is not left out for a period.
 func TestResyncRoundsHaveNoGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &slowAdd{extended: newQueue()}
+		q := &countedAdds{extended: newQueue()}
 		l := &listing{keys: numbers(100)}
 		r := run(t, worker.New(q, fine, options{List: l.list, Resync: time.Hour, Clock: &stepClock{step: time.Minute}}))
 		r.after(24 * time.Hour)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -280,37 +279,6 @@ func TestStackOfStuckHandlers(t *testing.T) {
 		}
 		r.after(2 * time.Minute)
 		r.end()
-	})
-}
-
-// Above a number of goroutines no stacks are read, and the report says so.
-func TestStuckAmongVeryManyGoroutines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var reports []string
-		q := newQueue()
-		q.Add("a")
-		r := run(t, worker.New(q, takes(time.Minute), options{StuckAfter: time.Second,
-			OnStuck: func(_ context.Context, s stuck) {
-				reports = append(reports, s.Stack)
-			}}))
-		end := make(chan struct{})
-		for range 3000 {
-			go func() { <-end }()
-		}
-		r.after(time.Second)
-		if len(reports) != 1 ||
-			!regexp.MustCompile(`^not read: there are 30\d\d goroutines$`).MatchString(reports[0]) {
-			t.Errorf("stacks: %q", reports)
-		}
-		close(end)
-		r.after(time.Minute)
-		q.Add("b")
-		r.after(2 * time.Minute)
-		if len(reports) != 2 || !strings.Contains(reports[1], "stuck_test") &&
-			!strings.Contains(reports[1], "takes") {
-			t.Errorf("when the goroutines have ended: %q", reports[1:])
-		}
-		r.endCleanly()
 	})
 }
 
