@@ -119,6 +119,9 @@ func (t *Tracker[T]) startLocked(c *Tracked[T]) {
 	t.mu.running = append(t.mu.running, c)
 	t.mu.mostRunning = max(t.mu.mostRunning, len(t.mu.running))
 	c.running = true
+	if t.mu.endWatch == nil && t.options.StuckAfter > 0 {
+		t.mu.endWatch = t.watchForStuck()
+	}
 }
 
 // handleKey does all with a key that a worker has got.
@@ -326,8 +329,7 @@ func (c *Tracked[T]) endCall() {
 	}
 }
 
-// removeRunningLocked removes c from running. After the last one it ends the watch of a tracker without a
-// pool.
+// removeRunningLocked removes c from running. After the last one it ends the watch for stuck calls.
 func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 	i := slices.Index(t.mu.running, c)
 	t.mu.running = slices.Delete(t.mu.running, i, i+1)

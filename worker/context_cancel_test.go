@@ -3,13 +3,9 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -142,67 +138,4 @@ func isClosed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// A handler that has seen its context end sees the same cause after the call, also if it has only asked for
-// the error.
-func TestCauseStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		var kept context.Context
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
-			for kept = ctx; ctx.Err() == nil; {
-				time.Sleep(time.Second)
-			}
-			return nil
-		}, options{DrainTimeout: time.Minute, CancelGrace: time.Minute}))
-		r.cancel()
-		r.after(2 * time.Minute)
-		r.returnedLeaving("nothing")
-		if kept.Err() != context.Canceled || context.Cause(kept) != worker.ErrDrainTimeout {
-			t.Errorf("the context's cause is %v", context.Cause(kept))
-		}
-	})
-}
-
-// Contexts that handlers make from theirs need no goroutine, and leave nothing when the calls have ended.
-func TestDerivedContextsCostLittle(t *testing.T) {
-	const n = 30_000
-	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
-		var goroutines, heap int64
-		p := worker.New(q, func(ctx context.Context, key int) error {
-			for range 2 {
-				_, cancel := context.WithTimeout(ctx, time.Hour)
-				if key == n {
-					goroutines = int64(runtime.NumGoroutine())
-				}
-				defer cancel()
-			}
-			switch key {
-			case 1000:
-				heap = testkit.Heap()
-			case n:
-				heap = testkit.Heap() - heap
-			}
-			return nil
-		}, worker.Options[int]{})
-		r := run(t, p)
-		before := int64(runtime.NumGoroutine())
-		for key := range n + 1 {
-			q.Add(key)
-			if key%1000 == 0 {
-				synctest.Wait()
-			}
-		}
-		synctest.Wait()
-		if goroutines > before {
-			t.Errorf("%d goroutines, before there were %d", goroutines, before)
-		}
-		if heap > n*20 && !testkit.RaceEnabled {
-			t.Errorf("%d calls leave %d bytes", n, heap)
-		}
-		r.endCleanly()
-	})
 }

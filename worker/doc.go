@@ -13,7 +13,6 @@
 //   - The calls for a key do not overlap. After each one the queue's Done is called exactly once, and last.
 //   - A key that is added while its handler runs is handled again, unless the queue was shut down before.
 //   - The handler's panic or [runtime.Goexit] fails its key alone. A panic of a hook ends the program.
-//   - When its context has ended, Run waits for handlers no longer than DrainTimeout and CancelGrace.
 //
 // # What becomes of a key
 //

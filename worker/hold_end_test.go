@@ -403,3 +403,29 @@ func TestHoldAfterEndHolds(t *testing.T) {
 		}
 	})
 }
+
+// slowPutOnHold is a queue whose PutOnHold takes a second.
+type slowPutOnHold struct{ extended }
+
+func (q slowPutOnHold) PutOnHold(key string) {
+	time.Sleep(time.Second)
+	q.extended.PutOnHold(key)
+}
+
+// A hold that comes to its limit while it begins does not begin.
+func TestHoldToLimitWhileItBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := slowPutOnHold{newQueue()}
+		p := worker.New(q, func(ctx context.Context, _ string) error {
+			worker.CallOf(ctx).Hold("it is ready", time.Second/2)
+			return nil
+		}, options{})
+		r := run(t, p)
+		q.Add("a")
+		r.after(2 * time.Second)
+		if held(q.extended) != 0 || p.Stats().OnHold != 0 {
+			t.Errorf("%d keys are held, %+v", held(q.extended), p.Stats())
+		}
+		r.endCleanly()
+	})
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // InspectorProvider is a [workqueue.MetricsProvider] that discovers pools. It may have a method
-// PoolHistogramBounds() []float64, for the buckets of their histograms, in seconds.
+// PoolHistogramBounds() []float64, for the buckets of their histograms in seconds.
 type InspectorProvider interface {
 	// InspectPool is called when Run begins, once for each pool with a name, which need not be unique. i should
 	// be dropped when Stats.Ended is set: it keeps the pool in memory.
@@ -26,9 +26,9 @@ const (
 	KeyGivenUp KeyState = "given_up"
 )
 
-// Inspector has a pool's methods for tools that do not know the type of its keys. They panic if a key is of
-// another type. Snapshot, SnapshotKey and Keys of [KeyFailing] ask the queue, which may take a few seconds if
-// its server does not answer.
+// Inspector has a pool's methods for tools that do not know the type of its keys. They panic on a key of
+// another type. Snapshot, SnapshotKey and Keys of [KeyFailing] ask the queue, which may take seconds if its
+// server does not answer.
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
 	Queue       any

@@ -63,8 +63,8 @@ type Options[T comparable] struct {
 	// OnFinish is called after each call of the handler, before Done, by several workers at once. The context
 	// is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a stuck call, with its context, by one goroutine for all calls. It may still
-	// run when Run has returned.
+	// OnStuck is called once for a stuck call, with its context, in a goroutine of its own. It may still run
+	// when Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 
 	// Ready is for caches that must have synced: the workers start when it has returned nil. An error is fatal.

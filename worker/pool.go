@@ -112,13 +112,11 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
 		p.growLocked()
 	})
-	endWatch := p.tracker.watchForStuck()
 	endResync, resyncEnded := p.startResync()
 
 	// The workers handle keys now. drain waits for the end, and then takes step 1 of the package comment.
 	cause := p.drain(ctx, endResync)
-	p.endHandlers(cause) // step 2
-	endWatch()
+	p.endHandlers(cause)    // step 2
 	p.endQueue(resyncEnded) // step 3
 	p.mu.Lock()
 	defer p.mu.Unlock()

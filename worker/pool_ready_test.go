@@ -194,11 +194,3 @@ func TestWaitIdleLists(t *testing.T) {
 		r.endCleanly()
 	})
 }
-
-// A pool without a queue has nothing to wait for.
-func TestWaitIdleWithoutQueue(t *testing.T) {
-	if err := worker.New(nil, fine, options{}).WaitIdle(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "the queue is nil") {
-		t.Errorf("without a queue: %v", err)
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -139,26 +138,3 @@ func TestFailingKeysOfAQueueThatIsShutDown(t *testing.T) {
 		})
 	}
 }
-
-// What a limiter that does not count by key answers does not mean that a key was forgotten.
-func TestFailingWithLimiterThatDoesNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueue[string](
-			slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
-		q.Add("a")
-		p := worker.New(q, broken, options{})
-		r := run(t, p)
-		r.after(10 * time.Minute)
-		if s := p.Snapshot(10); len(s.Failing) != 1 || s.Stats.Failing != 1 {
-			t.Errorf("failing: %+v", s.Failing)
-		}
-		r.endLeaving("1 failed and not retried: a")
-	})
-}
-
-// slowestLimiter makes every key wait for an hour, and counts nothing.
-type slowestLimiter struct {
-	workqueue.TypedRateLimiter[string]
-}
-
-func (slowestLimiter) When(string) time.Duration { return time.Hour }

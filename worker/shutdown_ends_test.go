@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -66,34 +64,6 @@ func TestRunDoesNotWaitForDone(t *testing.T) {
 		r.after(2 * time.Second)
 		r.returnedLeaving("1 still running: blocked")
 		close(q.open)
-	})
-}
-
-// However many held keys are removed, the oldest change is found behind them, and their memory is given back.
-func TestOldestUnansweredBehindRemovedKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 1000
-		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
-		hold := true
-		p := worker.New(q, func(ctx context.Context, _ string) error {
-			if hold {
-				return holds(ctx, "it", 10*time.Second, func(func()) {})
-			}
-			return errBroken
-		}, options{})
-		addNumbers(q, n)
-		r := run(t, p)
-		for i := range n {
-			q.Remove(fmt.Sprint(i))
-		}
-		r.after(time.Second)
-		hold = false
-		q.Add("fails")
-		r.after(24 * time.Hour)
-		if age := p.Stats().OldestUnanswered; age != 24*time.Hour-time.Second {
-			t.Errorf("the oldest change is %v old", age)
-		}
-		_ = r.end()
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 // RunningKey is a key whose handler is running.
 type RunningKey[T comparable] struct {
 	Key T `json:"key"`
-	// Attempt is 1, plus the number of failures in a row before this call.
+	// Attempt is [Call.Attempt].
 	Attempt int `json:"attempt"`
 	// Started is when the call began, and Duration how long ago.
 	Started  time.Time     `json:"started"`
@@ -44,8 +44,7 @@ type Snapshot[T comparable] struct {
 // KeySnapshot is what a pool knows of a key.
 type KeySnapshot[T comparable] struct {
 	Key T `json:"key"`
-	// Running, OnHold, Failing and GivenUp are nil unless the key is in that state. A key that is slowed down
-	// after interruptions counts as on hold here.
+	// Running, OnHold, Failing and GivenUp are nil unless the key is in that state.
 	Running *RunningKey[T] `json:"running,omitempty"`
 	OnHold  *OnHoldKey[T]  `json:"on_hold,omitempty"`
 	Failing *FailedKey[T]  `json:"failing,omitempty"`

@@ -47,7 +47,7 @@ type Stats struct {
 	Interrupted uint64 `json:"interrupted"`
 	// Looping is the number of keys that are slowed down, see [Call.AtOnce].
 	Looping int `json:"looping"`
-	// OnHold is the number of keys on hold, also of those that are slowed down after interruptions. HoldsToLimit
+	// OnHold is the number of keys on hold, and of those that are slowed down after interruptions. HoldsToLimit
 	// counts the holds of [Call.Hold] that have come to their limit.
 	OnHold       int    `json:"on_hold"`
 	HoldsToLimit uint64 `json:"holds_to_limit"`

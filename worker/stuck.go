@@ -9,9 +9,6 @@ import (
 
 // watchForStuck starts a goroutine that reports stuck handlers until end is called.
 func (t *Tracker[T]) watchForStuck() (end func()) {
-	if t.options.StuckAfter == 0 {
-		return func() {}
-	}
 	stop := make(chan struct{})
 	loop := dueloop.New(t.options.Clock, nil) // for its clock and its timer
 	go t.watchHandlers(loop, stop)

@@ -35,8 +35,7 @@ import (
 //	NextLost               nothing
 //
 // In every case it then calls [Tracked.Done], which calls the queue's Done, later if the key is put on hold.
-// When the queue has been shut down, call [Tracker.EndHolds]. All methods may be called from any goroutine.
-// For a queue of other projects see foreign.RateLimiting.
+// When the queue has been shut down, call [Tracker.EndHolds]. All methods may be called by any goroutine.
 type Tracker[T comparable] struct {
 	options Options[T]
 	argsErr error        // what makes no sense in the queue and the options
@@ -73,13 +72,13 @@ type Tracker[T comparable] struct {
 		retryDelays observe.Histogram // of failures that are retried
 		holdTimes   observe.Histogram // how long keys were on hold
 		changeTimes observe.Histogram // how long answered changes took, see records.go
-		endWatch    func()            // in a tracker without a pool, while calls run: ends the watch for stuck ones
+		endWatch    func()            // while calls run: ends the watch for stuck ones
 	}
 }
 
 // NewTracker returns a tracker for the keys of queue. It uses the options Name, MaxRetries, RetryFor,
-// HandlerTimeout, StuckAfter, OnFinish, OnStuck, Logger, Clock and, for the buckets of its
-// histograms, MetricsProvider. It panics if an option makes no sense, or queue is nil or not of this project.
+// HandlerTimeout, StuckAfter, OnFinish, OnStuck, Logger, Clock and, for buckets, MetricsProvider. It panics
+// if an option makes no sense, or queue is nil or not of this project (see foreign.RateLimiting).
 func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := newTracker(queue, options)
 	if t.argsErr != nil {
@@ -145,9 +144,6 @@ func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.startLocked(c)
-	if t.mu.endWatch == nil {
-		t.mu.endWatch = t.watchForStuck()
-	}
 	return c
 }
 
