@@ -211,36 +211,3 @@ func TestBoundedBatch(t *testing.T) {
 		}
 	}
 }
-
-// A person who lists many keys keeps the server no longer busy, however far into the list, and a list of few
-// keys is read at once.
-func TestBoundedLists(t *testing.T) {
-	const many = 200_000
-	s := startServer(t)
-	client, meter := s.meter()
-	q := newTestQueue(t, client, Config[string]{})
-	addAndGet(t, q, "held")
-	flush(t, q)
-	names, future := q.shards[0].names.shard, time.Now().Add(time.Hour).UnixMicro()
-	fill(t, s.client(), many, func(key string, i int) []any {
-		return []any{"ZADD", names[3], future + int64(i), key}
-	})
-	fill(t, s.client(), many, func(key string, i int) []any { return []any{"ZADD", names[2], i, key} })
-	fill(t, s.client(), many, func(key string, i int) []any {
-		return []any{"HSET", names[1], key, fmt.Sprintf("%016d", 1)}
-	})
-	meter.check("set-up")
-	for _, list := range []List{ListWaiting, ListQueued} {
-		for at := many - 2000; at < many; at += maxPage {
-			if rows, _, err := q.shards[0].readRows(t.Context(), "page", string(list), fmt.Sprint(at),
-				maxPage); err != nil || len(rows) < min(maxPage, many-at) {
-				t.Errorf("%d %s keys, %v", len(rows), list, err)
-			}
-		}
-		meter.check(fmt.Sprintf("pages of %d %s keys", many, list))
-	}
-	if keys := listed(t, q, ListProcessing, 0); len(keys) != 1 || meter.calls > 2 {
-		t.Errorf("%d calls of the server for %q", meter.calls, keys)
-	}
-	q.Done("held")
-}

@@ -28,7 +28,7 @@ func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 // key. It does not ask the server; SnapshotKey has those of every key.
 func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
 	if h := q.holdOf(item); h != nil {
-		causes, _ = decodeCauses(h.causes)
+		causes = decodeCauses(h.causes)
 	}
 	return causes
 }
@@ -58,10 +58,10 @@ func stamp(t time.Time) string {
 	return fmt.Sprintf("%016d", min(max(t.UnixMicro(), 0), 9_999_999_999_999_999))
 }
 
-// decodeCauses reports whether text makes sense.
-func decodeCauses(text string) (causes workqueue.Causes, ok bool) {
+// decodeCauses is the inverse of encodeCauses.
+func decodeCauses(text string) (causes workqueue.Causes) {
 	if text == "" {
-		return causes, true
+		return causes
 	}
 	p := parser{rest: text}
 	causes.Others, causes.First = int(p.number()), time.UnixMicro(p.number())
@@ -71,7 +71,6 @@ func decodeCauses(text string) (causes workqueue.Causes, ok bool) {
 		c.TraceParent = own.take(int(own.digits(2)))
 		c.Reason = own.rest
 		causes.Last = append(causes.Last, c)
-		p.bad = p.bad || own.bad
 	}
-	return causes, !p.bad
+	return causes
 }

@@ -1,17 +1,14 @@
 package redisqueue
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // now is the time as the server keeps it.
@@ -196,42 +193,6 @@ func TestCausesOfUnfinishedKeys(t *testing.T) {
 	must(t, checkInvariants(s.client(), other))
 }
 
-// Without causes the server executes the same commands before the first cause and after the last one is
-// forgotten.
-func TestCausesCostNothingUnused(t *testing.T) {
-	client := startServer(t).client()
-	r := rawSession{t: t, client: client, s: batchScript, id: "abcdefghijk", lease: time.Minute}
-	number := 0
-	commands := func(ops ...string) string {
-		t.Helper()
-		must(t, client.ConfigResetStat(context.Background()).Err())
-		for range 4 { // Every eighth batch does the chores.
-			number++
-			reply, err := parseReply(r.send(number, 1, ops...))
-			if err != nil || len(reply.keys) != 1 {
-				t.Fatalf("%+v, %v", reply, err)
-			}
-			number++
-			r.send(number, 0, "D"+reply.keys[0].fence+reply.keys[0].encoded)
-		}
-		info, err := client.Info(context.Background(), "commandstats").Result()
-		must(t, err)
-		return regexp.MustCompile(
-			`(?m)^# Commandstats|^cmdstat_(config|eval|hello|client).*|,usec=.*$|\s`).ReplaceAllString(info, "")
-	}
-	commands("ax")
-	before := commands("ax")
-	if with := commands((&op{code: codeAdd, text: "x", merges: true,
-		causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why",
-			Time: time.Now()})}).encode()); with == before {
-		t.Error("causes need no command")
-	}
-	commands("ax")
-	if after := commands("ax"); after != before {
-		t.Errorf("before the first cause: %s\nand after the last: %s", before, after)
-	}
-}
-
 // A channel of AddedAgain is closed by adds of this replica, of another one and of time, not by quiet ones,
 // and is closed already if there was one since the hand-out.
 func TestAddedAgain(t *testing.T) {
@@ -336,50 +297,4 @@ func TestAddedAgainInOutage(t *testing.T) {
 		t.Error("the channel is not closed after the outage")
 	}
 	q.Done("x")
-}
-
-// A handler in a pool hears that another replica has added its key, within a second, and why it came. It
-// is queued again at once, and nothing counts as a failure.
-func TestHandlerHearsOfAdds(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Logger: discard}
-	q, other := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
-	ctx, cancel := context.WithCancel(within(t, time.Minute))
-	type call struct {
-		reasons string
-		attempt int
-		waited  time.Duration
-	}
-	started, calls := make(chan bool, 2), make(chan call, 2)
-	pool, ended := worker.New(q, func(ctx context.Context, key string) error {
-		c := call{reasons: worker.CallOf(ctx).Causes().String(), attempt: worker.CallOf(ctx).Attempt()}
-		until := worker.CallOf(ctx).UntilAdded()
-		began := time.Now()
-		started <- true
-		if strings.HasSuffix(c.reasons, "last") {
-			calls <- c
-			return nil
-		}
-		<-until.Done()
-		c.waited = time.Since(began)
-		calls <- c
-		return context.Cause(until)
-	}, worker.Options[string]{Logger: discard}), make(chan error, 1)
-	go func() { ended <- pool.Run(ctx) }()
-	q.AddCause("x", workqueue.Cause{Reason: "first"})
-	<-started
-	other.AddCause("x", workqueue.Cause{Reason: "status", Quiet: true})
-	must(t, other.Flush(ctx))
-	other.AddCause("x", workqueue.Cause{Reason: "last"})
-	if c := <-calls; c.reasons != "first" || c.attempt != 1 || c.waited > 10*time.Second {
-		t.Errorf("the first call: %+v", c)
-	}
-	if c := <-calls; c.reasons != "status; last" || c.attempt != 1 {
-		t.Errorf("the second call: %+v", c)
-	}
-	if n := failuresOf(t, q, "x"); n != 0 {
-		t.Errorf("%d failures are counted", n)
-	}
-	cancel()
-	<-ended
 }

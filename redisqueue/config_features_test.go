@@ -194,42 +194,6 @@ func TestOldServerIsRefused(t *testing.T) {
 	}
 }
 
-// Delays double, are counted for all replicas, and Forget forgets.
-func TestBackoff(t *testing.T) {
-	config := Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute, Max: 5 * time.Minute}}
-	s := startServer(t)
-	a, b := newShiftedQueue(t, s.client(), config), newShiftedQueue(t, s.client(), config)
-	var passed time.Duration
-	wantDelay := func(q *Queue[string], key string, want time.Duration) {
-		t.Helper()
-		flush(t, q)
-		for _, k := range q.Snapshot(100).Waiting {
-			if k.Key == key {
-				if d := time.Until(k.Due) - passed; d > want || d < want-10*time.Second {
-					t.Errorf("%s is due in %v, want %v", key, d, want)
-				}
-				return
-			}
-		}
-		t.Errorf("%s does not wait", key)
-	}
-	a.AddRateLimited("other")
-	flush(t, a)
-	for i, q := range []*Queue[string]{a, b, a} {
-		passed = time.Duration(i) * 10 * time.Minute
-		shiftClock(t, s.client(), passed)
-		q.AddRateLimited("x")
-		wantDelay(q, "x", time.Minute<<i)
-	}
-	wantFailures(t, b, "x", 3)
-	if f := a.Snapshot(1).Failing; len(f) != 1 || f[0].Key != "x" || f[0].Requeues != 3 {
-		t.Errorf("Failing = %+v, want x with 3", f)
-	}
-	a.Forget("x")
-	flush(t, a)
-	wantFailures(t, b, "x", 0)
-}
-
 // Every kind of jitter keeps within its bounds.
 func TestJitter(t *testing.T) {
 	s := startServer(t)

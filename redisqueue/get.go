@@ -250,7 +250,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 		// Another encoding of a key that a worker has: finish this one, and add the worker's instead.
 		h.shard.putLocked(newAdd(h.encoded))
 		s.putLocked(aboutHeld(codeDone, key.handedOut))
-	case h.freed:
+	case h.why == ErrReleased:
 		s.putLocked(aboutHeld(codePutOff, key.handedOut)) // The handler hangs: another replica may take the key.
 	default: // An older nextHandOut is void: the server has lost it.
 		if h.nextHandOut == nil {

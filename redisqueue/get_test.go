@@ -105,7 +105,7 @@ func TestReleaseOfNextHandOut(t *testing.T) {
 	s.freeLocked([]string{"2"})
 	q.mu.Unlock()
 	q.Done("x")
-	if len(g) > 0 || s.session.held != 0 || !h.freed {
+	if len(g) > 0 || s.session.held != 0 || h.why != ErrReleased {
 		t.Errorf("the key was handed out: %v; the session holds %d keys", len(g) > 0, s.session.held)
 	}
 }

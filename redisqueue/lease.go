@@ -50,7 +50,6 @@ type hold[T comparable] struct {
 	onHold bool
 	lost   bool  // the server has the key, or has given it to somebody else
 	why    error // the cause with which the handler's context ends then
-	freed  bool  // it is lost because an operator has released it
 	// handsBack: HandBack was called, so Done gives the key back.
 	handsBack bool
 	added     chan struct{}             // closed when the key is added again; nil before AddedAgain
@@ -163,11 +162,10 @@ func (s *shard[T]) freeLocked(fences []string) {
 	for _, fence := range fences {
 		for _, h := range s.q.mu.held {
 			if n := h.nextHandOut; h.shard == s && n != nil && n.fence == fence {
-				h.nextHandOut, h.freed = nil, true
+				h.nextHandOut, h.why = nil, ErrReleased
 				s.session.held--
 			} else if h.shard == s && !h.lost && h.fence == fence {
 				s.q.loseLocked(h, ErrReleased)
-				h.freed = true
 				s.session.held--
 				delete(s.watched, h.encoded)
 				s.q.logLocked(slog.LevelWarn, "An operator has released a held key", "err", ErrReleased)

@@ -34,13 +34,6 @@ type history struct {
 	late      atomic.Int64 // answers that were said after the lease had ended
 
 	olderScripts atomic.Int64 // how many replicas have one
-
-	// With replicas in processes of their own: what a handler reads the version with, and calls before it
-	// answers and in the end, and what the producer calls.
-	version func(key string) int
-	answers func(key string, version int)
-	handled func(key string, did handling, version int)
-	wrote   func(key string, version int)
 }
 
 // handling is what one handler did with a key.
@@ -52,13 +45,11 @@ type handling struct {
 }
 
 func newHistory(t *testing.T, keys int) *history {
-	h := &history{
+	return &history{
 		t: t, keys: keysNamed("key", keys), began: time.Now(), written: make(map[string]int),
 		confirmed: make(map[string]int),
 		seen:      make(map[string]int), handlings: make(map[string][]handling), dead: make(chan int, 1000),
 	}
-	h.version, h.answers, h.handled, h.wrote = h.latest, h.see, h.record, func(string, int) {}
-	return h
 }
 
 // latest returns the version of a key.
@@ -117,7 +108,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		}
 		fence, _ := Fence(leased)
 		did := handling{replica: replica, fence: fence, start: time.Now()}
-		version := h.version(key)
+		version := h.latest(key)
 		if causes := q.Causes(key); len(causes.Last) > 8 || len(causes.Last) > 0 &&
 			!strings.HasPrefix(causes.Last[0].Reason, "version ") {
 			h.t.Errorf("%s: causes %+v", key, causes)
@@ -152,7 +143,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		}
 		did.done = time.Now() // before the look at the lease, which must have lived until then
 		did.accepted = q.holdsForTest(key) && context.Cause(leased) == nil && !handsBack
-		h.handled(key, did, version)
+		h.record(key, did, version)
 		q.Done(key)
 		release()
 	}
@@ -170,7 +161,7 @@ func (h *history) answerAtRandom(ctx context.Context, q *Queue[string], key stri
 	}
 	// Noted before it is said: once the server has the answer, the key is not handed out again for want of its
 	// Done, even if the lease or the process ends a moment later.
-	h.answers(key, version)
+	h.see(key, version)
 	switch random.IntN(4) {
 	case 0:
 		q.Succeed(key)
@@ -202,7 +193,6 @@ func (h *history) produce(ctx context.Context, q *Queue[string], random *rand.Ra
 	for ctx.Err() == nil && !h.quiet.Load() {
 		key := h.keys[random.IntN(len(h.keys))]
 		version := h.write(key)
-		h.wrote(key, version)
 		adding, cancel := context.WithTimeout(ctx, time.Second)
 		add := func() error { return q.AddContext(adding, key) }
 		switch random.IntN(4) {
@@ -313,4 +303,30 @@ func (h *history) check() error {
 		}
 	}
 	return nil
+}
+
+// The server's clock is set forward and back while replicas work. Leases outlive that, and fences grow.
+func TestHistoryWithClockJumps(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	config := Config[string]{Lease: 2 * time.Second}
+	config.Backoff.Base = time.Millisecond
+	var queues []*Queue[string]
+	for range 3 {
+		queues = append(queues, newShiftedQueue(t, s.client(), config))
+	}
+	h := newHistory(t, 6)
+	h.run(queues, func() {
+		for _, shift := range []time.Duration{time.Hour, 0, -time.Hour, 400 * 24 * time.Hour, 2 * time.Second,
+			-400 * 24 * time.Hour, 0} {
+			time.Sleep(400 * time.Millisecond)
+			shiftClock(t, client, shift)
+		}
+		time.Sleep(400 * time.Millisecond)
+	})
+	for _, q := range queues {
+		if info := shared(q); info.LostLeases+info.LostDones > 0 {
+			t.Errorf("leases were lost: %+v", info)
+		}
+	}
 }

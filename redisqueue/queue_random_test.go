@@ -66,12 +66,6 @@ func (h *history) tally() *tally {
 	return &y
 }
 
-// waitForConfirmed waits until that many adds were confirmed.
-func (h *history) waitForConfirmed(n int64) {
-	h.t.Helper()
-	waitUntil(h.t, func() bool { return h.tally().confirmed.Load() >= n })
-}
-
 // replica is a queue of its own with workers and a producer, behind a proxy.
 type replica struct {
 	q      *Queue[string]

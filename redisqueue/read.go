@@ -38,18 +38,10 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 	if err != nil {
 		return nil, "", err
 	}
-	var p rowParser
-	head := p.fields(reply[0])
-	p.offset = int64(p.number(head["offset"]))
-	for _, fields := range reply[1:] {
-		f := p.fields(fields)
-		encoded, ok := f["key"]
-		if !ok {
-			p.reject(fmt.Sprint(fields))
-		}
-		rows = append(rows, row[T]{encoded, infoOf[T](&p, f)})
+	for _, f := range reply[1:] {
+		rows = append(rows, row[T]{f["key"], infoOf[T](f, reply[0].number("offset"))})
 	}
-	return rows, head["next"], p.err
+	return rows, reply[0]["next"], nil
 }
 
 // readCounts returns the numbers of the shard.
@@ -58,157 +50,108 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	if err != nil {
 		return c, err
 	}
-	var p rowParser
-	f := p.fields(reply[0])
-	p.offset = int64(p.number(f["offset"]))
+	f := reply[0]
 	for name, field := range map[string]*int{
 		"queued": &c.Queued, "processing": &c.Processing, "again": &c.Again, "waiting": &c.Waiting,
 		"failing": &c.Failing, "givenUp": &c.GivenUp, "repaired": &c.Repaired,
 	} {
-		*field = p.number(f[name])
+		*field = int(f.number(name))
 	}
-	now := p.number(f["now"])
-	if oldest := p.number(f["oldest"]); oldest > 0 {
-		c.OldestQueued = max(0, fromMicros(int64(now-oldest)))
+	now := f.number("now")
+	if oldest := f.number("oldest"); oldest > 0 {
+		c.OldestQueued = max(0, fromMicros(now-oldest))
 	}
 	c.Limited, c.Paused = f["limited"] != "", f["paused"] != ""
-	if left := f["pauseLeft"]; c.Paused && left != "" {
-		c.PausedUntil = time.Now().Add(fromMicros(int64(p.number(left))))
-	}
 	if c.Paused {
-		c.PausedSince, c.PausedBy = parsePausedBy(f["pausedBy"], int64(now))
+		c.PausedSince, c.PausedBy = parsePausedBy(f["pausedBy"], now)
 	}
-	return c, p.err
+	if left := f.number("pauseLeft"); c.Paused && left > 0 {
+		c.PausedUntil = time.Now().Add(fromMicros(left))
+	}
+	return c, nil
 }
 
-func infoOf[T comparable](p *rowParser, f map[string]string) (k KeyInfo[T]) {
-	k.Requeues, k.LostLeases = p.number(f["failures"]), p.number(f["losses"])
+// infoOf returns what read.lua knows of a key. offset is by how many microseconds the queue's clock is ahead
+// of the server's.
+func infoOf[T comparable](f fields, offset int64) (k KeyInfo[T]) {
+	// at converts a time of the queue's clock into one of the server's.
+	at := func(micros int64) (t time.Time) {
+		if micros > 0 {
+			t = time.UnixMicro(micros - offset)
+		}
+		return t
+	}
+	k.Requeues, k.LostLeases = int(f.number("failures")), int(f.number("losses"))
 	k.Failures.Count = k.Requeues
 	if since, text, ok := strings.Cut(f["failing"], " "); ok && k.Requeues > 0 {
-		k.Failures.Since, k.Failures.Err = p.time(since), strings.ToValidUTF8(text, "") // The server has cut it.
+		k.Failures.Since = at(toNumber(since))
+		k.Failures.Err = strings.ToValidUTF8(text, "") // The server has cut it.
 	}
-	k.Due, k.Holder = p.time(f["due"]), f["holder"]
-	parseState(&k, f["state"], p)
-	var err error
-	if k.Priority, err = strconv.Atoi(cmp.Or(f["priority"], "0")); err != nil {
-		p.reject(f["priority"])
-	}
-	if givenAt := p.time(f["givenAt"]); !givenAt.IsZero() {
+	k.Priority, k.Due = int(f.number("priority")), at(f.number("due"))
+	if givenAt := at(f.number("givenAt")); !givenAt.IsZero() {
 		attempts, reason, _ := strings.Cut(f["reason"], " ")
-		k.GivenUp = &operate.GivenUpKey[T]{Attempts: p.number(attempts), Err: reason, Time: givenAt}
+		k.GivenUp = &operate.GivenUpKey[T]{Attempts: int(toNumber(attempts)), Err: reason, Time: givenAt}
 	}
-	if causes, ok := decodeCauses(f["causes"]); !ok {
-		p.reject(f["causes"])
-	} else if !causes.IsZero() {
+	if causes := decodeCauses(f["causes"]); !causes.IsZero() {
 		k.Causes = &causes
 	}
-	return k
-}
-
-// parseState parses a state (data.lua describes its forms) into k. k already has Due and the holder's name,
-// if the server knows that.
-func parseState[T comparable](k *KeyInfo[T], state string, p *rowParser) {
-	text := parser{rest: state}
-	switch len(state) {
+	// data.lua describes the forms of a state.
+	state := parser{rest: f["state"]}
+	switch len(state.rest) {
 	case 0:
 		if !k.Due.IsZero() {
 			k.State = workqueue.KeyWaiting
 		}
 	case 16:
-		k.State, k.Since = workqueue.KeyQueued, p.at(text.digits(16))
+		k.State, k.Since = workqueue.KeyQueued, at(state.digits(16))
 	default:
-		kind, session := strings.ToLower(text.take(1)), text.take(11)
-		k.State, k.Again = workqueue.KeyProcessing, kind != "p"
-		k.Holder, k.Fence = cmp.Or(k.Holder, session), text.digits(16)
-		k.Since = p.at(k.Fence)
-		if k.Again {
-			text.digits(16) // when it was added again
-		}
-		text.bad = text.bad || text.rest != "" || !strings.Contains("pde", kind)
+		k.State, k.Again = workqueue.KeyProcessing, strings.ToLower(state.take(1)) != "p"
+		k.Holder = cmp.Or(f["holder"], state.take(11))
+		k.Fence = state.digits(16)
+		k.Since = at(k.Fence)
 	}
-	if text.bad {
-		p.reject(state)
-	}
+	return k
 }
 
-// runRead runs read.lua. When ctx ends, it returns at once; the goroutine of the call ends at the latest with
-// the client's ReadTimeout, because by default go-redis does not interrupt a call.
-func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err error) {
+// runRead runs read.lua, and returns what it says of the shard and of each key. When ctx ends, it returns at
+// once; the goroutine of the call ends at the latest with the client's ReadTimeout, because by default
+// go-redis does not interrupt a call.
+func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []fields, err error) {
 	result := make(chan *redis.Cmd, 1)
 	go func() { result <- readScript.RunRO(ctx, s.q.client, s.names.shard, args...) }()
+	var lists []any
 	select {
 	case r := <-result:
-		reply, err = r.Slice()
+		lists, err = r.Slice()
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("redisqueue: %w", err)
-	case len(reply) == 0:
+	}
+	for _, list := range lists {
+		f := make(fields)
+		namesAndValues, _ := list.([]any)
+		for pair := range slices.Chunk(namesAndValues, 2) {
+			if len(pair) == 2 && pair[1] != nil {
+				f[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
+			}
+		}
+		reply = append(reply, f)
+	}
+	if len(reply) == 0 {
 		return nil, errReply
 	}
 	return reply, nil
 }
 
-// rowParser parses what read.lua has returned. Another program may have written it, so that a number or state
-// that makes no sense is an error. err is the first one.
-type rowParser struct {
-	offset int64 // by how many microseconds the queue's clock is ahead of the server's
-	err    error
-}
+// fields are values by their names. What the server does not have is absent.
+type fields map[string]string
 
-func (p *rowParser) reject(text string) {
-	if p.err == nil {
-		p.err = fmt.Errorf("%w: %.100q", errReply, text)
-	}
-}
+func (f fields) number(name string) int64 { return toNumber(f[name]) }
 
-// fields returns a list of names and values as a map. It leaves out what the server does not have.
-func (p *rowParser) fields(reply any) map[string]string {
-	list, _ := reply.([]any)
-	if len(list) == 0 || len(list)%2 != 0 {
-		p.reject(fmt.Sprint(reply))
-		return nil
-	}
-	fields := make(map[string]string, len(list)/2)
-	for pair := range slices.Chunk(list, 2) {
-		if pair[1] != nil {
-			fields[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
-		}
-	}
-	return fields
-}
-
-// float returns 0 for an empty text.
-func (p *rowParser) float(text string) float64 {
-	if text == "" {
-		return 0
-	}
-	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n >= 0) { // NaN is not.
-		p.reject(text)
-		return 0
-	}
-	return n
-}
-
-// number returns a whole number of at most 2^53.
-func (p *rowParser) number(text string) int {
-	n := p.float(text)
-	if n > 1<<53 {
-		p.reject(text)
-		return 0
-	}
-	return int(n)
-}
-
-// at converts a time of the queue's clock into one of the server's.
-func (p *rowParser) at(micros int64) time.Time { return time.UnixMicro(micros - p.offset) }
-
-func (p *rowParser) time(text string) time.Time {
-	if n := p.float(text); n > 0 {
-		return p.at(int64(min(n, 1<<62)))
-	}
-	return time.Time{}
+// toNumber returns 0 for an empty text.
+func toNumber(text string) int64 {
+	n, _ := strconv.ParseFloat(text, 64) // Redis may write scores with an exponent.
+	return int64(n)
 }
