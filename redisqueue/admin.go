@@ -22,10 +22,10 @@ var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 // Admin is an end of a queue for operators and their tools; [Attach] makes one. Its keys are the strings that
 // the server has, for every type of keys. It hands out no keys.
 //
-// Its methods return an error if the server does not answer until ctx ends. Those that change keys return what
-// the server is known to have done, beside an error; it may have done, or still do, what was under way. They
-// send a few hundred keys at a time, and the next ones when the server has answered. After Close they return
-// ErrShutDown, except Purge and those that only read.
+// Its methods return an error if the server does not answer until ctx ends. Those that change keys return
+// what the server is known to have done, beside an error; it may have done, or still do, what was under
+// way. They send a few hundred keys at a time, and the next ones when the server has answered. After Close
+// they return ErrShutDown, except Purge and those that only read.
 type Admin struct{ queue *Queue[string] }
 
 // Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up
@@ -120,8 +120,8 @@ func (a *Admin) Resume(ctx context.Context) error {
 // a key that moves may be yielded twice, or not at all. With a limit, nothing is yielded before all shards
 // were read; with one above 256, or long keys, a key may also be missed because others leave the list.
 //
-// If a shard does not answer, the keys of the other shards are yielded, and an error last. When ctx ends, what
-// was read until then is yielded, and ctx.Err(). Keys reads alone, and works after shutdown too.
+// If a shard does not answer, the keys of the other shards are yielded, and an error last. When ctx ends,
+// what was read until then is yielded, and ctx.Err(). Keys reads alone, and works after shutdown too.
 func (a *Admin) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[string], error] {
 	return a.queue.keys(ctx, list, limit)
 }
