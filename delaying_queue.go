@@ -65,7 +65,7 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		fifo.logger = config.Logger
 		config.Queue = fifo
 	}
-	d := &delays[T]{TypedInterface: config.Queue, name: config.Name, logger: logr.Discard()}
+	d := &delayingType[T]{TypedInterface: config.Queue, name: config.Name, logger: logr.Discard()}
 	d.own, _ = config.Queue.(*Typed[T])
 	d.retriesMetric = newRetriesMetric(config.Name, provider)
 	d.loop = dueloop.New(config.Clock, d.moveDue)
@@ -76,22 +76,16 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	if !ok {
 		return d, d.ownStats
 	}
-	all := &delayingType[T]{below, d}
+	all := &extendedDelayingType[T]{below, d}
 	if ownsQueue {
 		return all, all.Stats
 	}
 	return all, d.ownStats // What is below shows its own.
 }
 
-// delayingType puts AddAfter on top of an Extended.
+// delayingType puts AddAfter on top of any queue. The keys that wait for their time are in a heap. While a
+// key waits, the goroutine of loop adds them to the queue below when they are due.
 type delayingType[T comparable] struct {
-	Extended[T] // the queue below
-	*delays[T]
-}
-
-// delays puts AddAfter on top of any queue. The keys that wait for their time are in a heap. While a key
-// waits, the goroutine of loop adds them to the queue below when they are due.
-type delays[T comparable] struct {
 	TypedInterface[T] // the queue below
 	// own is the queue below, or nil if that is a user's. Some of its methods are no interface: a user's queue
 	// that embeds ours would have them too, and its own Add would be bypassed.
@@ -107,7 +101,7 @@ type delays[T comparable] struct {
 		sync.Mutex
 
 		waiting dueHeap[T]
-		// moving has keys that moveDue has taken from the heap. A user's queue below may not have them yet.
+		// moving has keys that the loop has taken from the heap. A user's queue below may not have them yet.
 		moving  []dueKey[T]
 		stopped bool
 		retries uint64
@@ -117,65 +111,62 @@ type delays[T comparable] struct {
 	}
 }
 
+// extendedDelayingType is delayingType on top of an Extended, with the methods of one.
+type extendedDelayingType[T comparable] struct {
+	Extended[T] // the queue below
+	*delayingType[T]
+}
+
 // maxBatch is the number of due keys that moveDue takes from the heap under one lock.
 const maxBatch = 64
 
-func (d *delays[T]) AddAfter(item T, duration time.Duration) { d.addAfter(item, duration, false) }
+func (d *delayingType[T]) AddAfter(item T, duration time.Duration) { d.addAfter(item, duration, false) }
 
 // addAfter is AddAfter. With isRetry takeBackRetry can take item back.
-func (d *delays[T]) addAfter(item T, duration time.Duration, isRetry bool) {
+func (d *delayingType[T]) addAfter(item T, duration time.Duration, isRetry bool) {
 	if d.ShuttingDown() {
 		return
 	}
 	d.retriesMetric.Inc()
-	if duration <= 0 {
-		if d.countRetry() {
-			d.Add(item)
-		}
-		return
+	var now time.Duration
+	if duration > 0 {
+		now = d.loop.Now()
 	}
-	if d.putWaiting(item, keytable.HashOf(item), d.loop.Now(), duration, isRetry) {
+	switch counted, wake := d.putWaiting(item, keytable.HashOf(item), now, duration, isRetry); {
+	case wake:
 		d.loop.Wake()
+	case counted && duration <= 0:
+		d.Add(item)
 	}
 }
 
-// countRetry counts a call of AddAfter. It returns false, and does not count, if a shutdown has begun: the
-// numbers of a queue that is shut down and empty do not change any more.
-func (d *delays[T]) countRetry() bool {
+// putWaiting counts a call of AddAfter and, if there is a delay, puts item into the heap. It does not count
+// if a shutdown has begun: the numbers of a queue that is shut down and empty do not change any more. Wake
+// reports whether to wake the loop.
+func (d *delayingType[T]) putWaiting(item T, h keytable.Hash, now, delay time.Duration, isRetry bool) (counted, wake bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.countRetryLocked()
-}
-
-func (d *delays[T]) countRetryLocked() bool {
-	if !d.mu.stopped {
-		d.mu.retries++
+	if d.mu.stopped {
+		return false, false
 	}
-	return !d.mu.stopped
-}
-
-// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether to wake the loop.
-func (d *delays[T]) putWaiting(item T, h keytable.Hash, now, delay time.Duration, isRetry bool) (wake bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.countRetryLocked() {
-		return false
+	d.mu.retries++
+	if delay <= 0 {
+		return true, false
 	}
 	before := d.mu.waiting.len()
 	d.mu.waiting.put(h, item, now, delay, isRetry)
 	d.mu.arrivals += uint64(d.mu.waiting.len() - before)
-	return d.loop.TendLocked(d.mu.waiting.next())
+	return true, d.loop.TendLocked(d.mu.waiting.next())
 }
 
-// addRetry adds item, which has failed and which the caller holds, after the delay alone.
-func (d *delays[T]) addRetry(item T, delay time.Duration) {
+// See retrier.
+func (d *delayingType[T]) addRetry(item T, delay time.Duration) {
 	d.takeBackRetry(item)
 	d.addAfter(item, delay, true)
 }
 
-// takeBackRetry makes a key that has failed again not come because the delay of an earlier failure is over,
-// or has ended while the key was held. A key that was also added by others still comes.
-func (d *delays[T]) takeBackRetry(item T) {
+// See retrier.
+func (d *delayingType[T]) takeBackRetry(item T) {
 	h := keytable.HashOf(item)
 	d.mu.Lock()
 	d.mu.waiting.takeBackRetry(h, item)
@@ -190,21 +181,23 @@ func (d *delays[T]) takeBackRetry(item T) {
 }
 
 // moveDue adds some of the keys that are due to the queue below, and returns when to look again, if ever.
-func (d *delays[T]) moveDue() (until time.Duration, ok bool) {
+func (d *delayingType[T]) moveDue() (until time.Duration, ok bool) {
 	due, until, ok := d.takeDue()
 	for i, k := range due {
 		if d.ShuttingDown() {
-			d.countDropped(len(due) - i)
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.mu.dropped += uint64(len(due) - i)
 			break
 		}
-		d.Add(k.key)
+		d.Add(k.key) // A user's queue that is shut down meanwhile drops the key uncounted.
 	}
 	return until, ok
 }
 
-// takeDue moves up to maxBatch due keys from the heap to own, or else to moving, and returns those in moving.
+// takeDue moves up to maxBatch due keys from the heap to own, or else to moving, and returns what is there.
 // Own has them before the unlock: then a retry is in the heap or in own when it is taken back.
-func (d *delays[T]) takeDue() (due []dueKey[T], until time.Duration, ok bool) {
+func (d *delayingType[T]) takeDue() (due []dueKey[T], until time.Duration, ok bool) {
 	if d.ShuttingDown() {
 		// The queue below may have been shut down without this one.
 		d.logDropped(d.stopWaiting())
@@ -229,40 +222,32 @@ func (d *delays[T]) takeDue() (due []dueKey[T], until time.Duration, ok bool) {
 	return d.mu.moving, until, ok
 }
 
-// countDropped counts keys that have come due too late: the queue below is shut down. (A user's queue that is
-// shut down during an Add drops that key uncounted.)
-func (d *delays[T]) countDropped(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mu.dropped += uint64(n)
-}
-
 // ShutDown drops the keys that still wait for their time. It waits for the goroutines of the queue, which end
 // at once; so the configured Queue, Clock and Logger, which one may be calling, must not call it.
-func (d *delays[T]) ShutDown() {
+func (d *delayingType[T]) ShutDown() {
 	defer d.logDropped(d.stopWaiting())
 	d.TypedInterface.ShutDown()
 	d.loop.Wait()
 }
 
 // ShutDownWithDrain drops the keys that still wait for their time before the wait and not after it.
-func (d *delays[T]) ShutDownWithDrain() {
+func (d *delayingType[T]) ShutDownWithDrain() {
 	defer d.logDropped(d.stopWaiting())
 	d.TypedInterface.ShutDownWithDrain()
 	d.loop.Wait()
 }
 
-func (q *delayingType[T]) ShutDown()          { q.delays.ShutDown() }
-func (q *delayingType[T]) ShutDownWithDrain() { q.delays.ShutDownWithDrain() }
+func (q *extendedDelayingType[T]) ShutDown()          { q.delayingType.ShutDown() }
+func (q *extendedDelayingType[T]) ShutDownWithDrain() { q.delayingType.ShutDownWithDrain() }
 
-func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
+func (q *extendedDelayingType[T]) ShutDownContext(ctx context.Context) error {
 	defer q.logDropped(q.stopWaiting())
 	defer q.loop.Wait()
 	return q.Extended.ShutDownContext(ctx)
 }
 
 // stopWaiting drops all waiting keys, returns how many, and lets no other wait. That ends the loop.
-func (d *delays[T]) stopWaiting() int {
+func (d *delayingType[T]) stopWaiting() int {
 	defer d.loop.Wake()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -272,13 +257,13 @@ func (d *delays[T]) stopWaiting() int {
 	return n
 }
 
-func (d *delays[T]) logDropped(n int) {
+func (d *delayingType[T]) logDropped(n int) {
 	if n > 0 {
 		d.logger.Info("Dropped keys that were waiting for their time, because the queue is shut down", "keys", n)
 	}
 }
 
-func (q *delayingType[T]) Stats() Stats {
+func (q *extendedDelayingType[T]) Stats() Stats {
 	// A program may take a queue without keys for one that is done. So what began to wait while the queue below
 	// was read is added: a key that moves meanwhile is counted, perhaps twice, and never missed.
 	waiting, arrivals := q.numWaiting()
@@ -290,7 +275,7 @@ func (q *delayingType[T]) Stats() Stats {
 }
 
 // ownStats are the Stats of this layer alone.
-func (d *delays[T]) ownStats() Stats {
+func (d *delayingType[T]) ownStats() Stats {
 	waiting, _ := d.numWaiting()
 	st := Stats{ShuttingDown: d.ShuttingDown(), Waiting: waiting}
 	d.addStats(&st)
@@ -298,7 +283,7 @@ func (d *delays[T]) ownStats() Stats {
 }
 
 // addStats adds this layer's numbers to st, except Waiting.
-func (d *delays[T]) addStats(st *Stats) {
+func (d *delayingType[T]) addStats(st *Stats) {
 	st.Name = cmp.Or(d.name, st.Name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -307,13 +292,13 @@ func (d *delays[T]) addStats(st *Stats) {
 }
 
 // numWaiting returns how many keys wait, and how many have ever begun to wait.
-func (d *delays[T]) numWaiting() (n int, arrivals uint64) {
+func (d *delayingType[T]) numWaiting() (n int, arrivals uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mu.waiting.len() + len(d.mu.moving), d.mu.arrivals
 }
 
-func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
+func (q *extendedDelayingType[T]) Snapshot(limit int) Snapshot[T] {
 	// In this order, a key that comes due meanwhile may be listed twice.
 	waiting := q.copyWaiting(min(max(limit, 0), maxSnapshot))
 	s := q.Extended.Snapshot(limit)
@@ -325,7 +310,7 @@ func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
 }
 
 // copyWaiting returns up to limit of the keys that wait, in the order in which they come due.
-func (d *delays[T]) copyWaiting(limit int) (keys []KeySnapshot[T]) {
+func (d *delayingType[T]) copyWaiting(limit int) (keys []KeySnapshot[T]) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for e := range keytable.Take(limit, d.mu.waiting.order.InOrder()) {
@@ -335,7 +320,7 @@ func (d *delays[T]) copyWaiting(limit int) (keys []KeySnapshot[T]) {
 }
 
 // SnapshotKeys yields the keys that wait, and those of the queue below.
-func (q *delayingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
+func (q *extendedDelayingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
 		return append(keys, q.snapshotWaitingLocked(s))
 	}
@@ -351,7 +336,7 @@ func (q *delayingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	}
 }
 
-func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
+func (q *extendedDelayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	above, waits := q.snapshotWaiting(key) // First: meanwhile the key may move to the queue below.
 	if k, found = q.Extended.SnapshotKey(key); !found {
 		above.Causes = k.Causes
@@ -362,7 +347,7 @@ func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 }
 
 // snapshotWaiting returns what this layer knows of key. One on its way to the queue below counts as queued.
-func (d *delays[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
+func (d *delayingType[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -376,19 +361,8 @@ func (d *delays[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
 	return k, k.State != ""
 }
 
-func (d *delays[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] {
+func (d *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] {
 	k := d.mu.waiting.keys.At(s)
 	due := d.loop.Time(time.Duration(d.mu.waiting.order.At(s).Rank))
 	return KeySnapshot[T]{Key: k.Key, State: KeyWaiting, Since: d.loop.Time(k.Value.since.Duration()), Due: due}
 }
-
-// plainRateLimiting puts AddRateLimited on top of a delaying queue that is not ours: with client-go's methods
-// and no others. Package foreign makes an ExtendedRateLimiting of the whole.
-type plainRateLimiting[T comparable] struct {
-	TypedDelayingInterface[T]
-	limiter TypedRateLimiter[T]
-}
-
-func (q plainRateLimiting[T]) AddRateLimited(item T)  { q.AddAfter(item, q.limiter.When(item)) }
-func (q plainRateLimiting[T]) Forget(item T)          { q.limiter.Forget(item) }
-func (q plainRateLimiting[T]) NumRequeues(item T) int { return q.limiter.NumRequeues(item) }

@@ -3,13 +3,13 @@
 // It queues the keys of things that have changed. A worker looks the thing up when it gets the key, and so
 // handles all changes up to then at once. Three names are enough to begin with:
 //
-//   - [NewTypedRateLimitingQueue] makes a queue.
-//   - [ExtendedRateLimiting] is what the queue implements: Next, Fail, Forget, Done.
+//   - [NewQueue] makes a queue.
+//   - [ExtendedRateLimiting] is what it has: Add, AddAfter, Next, Fail, Forget, Done and more.
 //   - Run of package worker is a worker, with retry limits, panic recovery, timeouts and an orderly shutdown.
 //
 // A worker of your own is this loop, one goroutine each:
 //
-//	queue := workqueue.NewTypedRateLimitingQueue[string](nil).(workqueue.ExtendedRateLimiting[string])
+//	queue := workqueue.NewQueue(nil, workqueue.TypedRateLimitingQueueConfig[string]{Name: "orders"})
 //	for {
 //		h, err := queue.Next(ctx)
 //		if err != nil {

@@ -15,9 +15,8 @@ import (
 // A worker that retries. Package worker provides this loop, with retry limits, panic recovery and an orderly
 // end.
 func Example() {
-	queue := workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second))
-	failed := false
+	queue := workqueue.NewQueue(nil, workqueue.TypedRateLimitingQueueConfig[string]{Name: "orders"})
+	ctx, failed := context.Background(), false
 	reconcile := func(key string) error {
 		if key == "default/db" && !failed {
 			failed = true
@@ -30,19 +29,19 @@ func Example() {
 	queue.Add("default/web") // Is queued: nothing changes.
 
 	for {
-		key, shutdown := queue.Get()
-		if shutdown {
-			break
+		h, err := queue.Next(ctx)
+		if err != nil {
+			break // ctx is done, or the queue is shut down and empty.
 		}
-		if err := reconcile(key); err != nil {
-			fmt.Println(key, "failed:", err)
-			queue.AddRateLimited(key) // Again, later.
+		if err := reconcile(h.Key); err != nil {
+			fmt.Println(h.Key, "failed:", err)
+			queue.Fail(ctx, h.Key, workqueue.Failure{Err: err}) // Again, later.
 		} else {
-			fmt.Println(key, "is in line")
-			queue.Forget(key) // The next failure is a first one.
+			fmt.Println(h.Key, "is in line")
+			queue.Forget(h.Key) // The next failure is a first one.
 		}
-		queue.Done(key)
-		if key == "default/db" && failed && queue.NumRequeues(key) == 0 {
+		queue.Done(h.Key)
+		if h.Failures.Count > 0 {
 			queue.ShutDown() // So that this ends.
 		}
 	}

@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -79,10 +80,10 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) Typed
 		r.clock = clock.RealClock{}
 	}
 	r.keys.AdvanceLocked()
-	r.longest = positiveOr(config.Max, 1000*time.Second)
-	r.base = min(positiveOr(config.Base, 5*time.Millisecond), r.longest)
+	r.longest = cmp.Or(max(config.Max, 0), 1000*time.Second)
+	r.base = min(cmp.Or(max(config.Base, 0), 5*time.Millisecond), r.longest)
 	twice := dueloop.AddSaturated(r.longest, r.longest)
-	r.forgetAfter = min(positiveOr(config.ForgetAfter, max(twice, 10*time.Minute)), maxForgetAfter)
+	r.forgetAfter = min(cmp.Or(max(config.ForgetAfter, 0), max(twice, 10*time.Minute)), maxForgetAfter)
 	return r
 }
 
@@ -93,13 +94,6 @@ const maxForgetAfter = expiring.Horizon / 4
 // [DefaultTypedControllerRateLimiter]. c should be the queue's clock; nil means the real one.
 func NewTypedControllerRateLimiter[T comparable](c clock.PassiveClock) TypedRateLimiter[T] {
 	return NewTypedItemBackoffRateLimiter(BackoffConfig[T]{Clock: c, Bucket: rate.NewLimiter(10, 100)})
-}
-
-func positiveOr(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
 }
 
 type itemBackoffRateLimiter[T comparable] struct {
@@ -172,8 +166,8 @@ func (r *itemBackoffRateLimiter[T]) rangeOf(item T) backoffRange {
 		return r.backoffRange
 	}
 	base, longest := r.forKey(item)
-	longest = positiveOr(longest, r.longest)
-	return backoffRange{min(positiveOr(base, r.base), longest), longest}
+	longest = cmp.Or(max(longest, 0), r.longest)
+	return backoffRange{min(cmp.Or(max(base, 0), r.base), longest), longest}
 }
 
 func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) (n int) {

@@ -95,7 +95,7 @@ func newObserver(name string, provider MetricsProvider, c clock.WithTicker) *obs
 		return nil
 	}
 	if p, ok := provider.(StatsProvider); ok {
-		buckets, err := observe.SharedBuckets(p.HistogramBounds())
+		buckets, err := observe.BucketsOf(p.HistogramBounds())
 		if err != nil {
 			panic("workqueue: StatsProvider: " + err.Error())
 		}

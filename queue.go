@@ -181,7 +181,6 @@ func (q *Typed[T]) Add(item T) {
 func (q *Typed[T]) addDue(keys []dueKey[T]) int {
 	q.mu.Lock()
 	defer q.unlock()
-	q.mu.WakeAnother()
 	for i, due := range keys {
 		var marks sets
 		if due.isRetry {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
@@ -19,7 +20,7 @@ func CheckInvariants[T comparable](q TypedInterface[T]) error {
 	switch q := q.(type) {
 	case *rateLimitingType[T]:
 		return CheckInvariants[T](q.delaying)
-	case *delayingType[T]:
+	case *extendedDelayingType[T]:
 		if err := q.checkInvariants(); err != nil {
 			return err
 		}
@@ -119,11 +120,12 @@ func (q *Typed[T]) checkObserver() error {
 	return nil
 }
 
-func (q *delayingType[T]) checkInvariants() error {
+func (q *extendedDelayingType[T]) checkInvariants() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.mu.waiting.len(); n > 0 && (!q.loop.RunningLocked() || q.mu.stopped) {
-		return fmt.Errorf("%d keys wait, looping: %v, stopped: %v", n, q.loop.RunningLocked(), q.mu.stopped)
+	runs := q.loop.TendLocked(dueloop.Never)
+	if n := q.mu.waiting.len(); n > 0 && (!runs || q.mu.stopped) {
+		return fmt.Errorf("%d keys wait, looping: %v, stopped: %v", n, runs, q.mu.stopped)
 	}
 	return q.mu.waiting.checkInvariants()
 }
@@ -183,7 +185,7 @@ func FreeLock[T comparable](q TypedInterface[T]) bool {
 	switch q := q.(type) {
 	case *rateLimitingType[T]:
 		return FreeLock[T](q.delaying)
-	case *delayingType[T]:
+	case *extendedDelayingType[T]:
 		return FreeLock[T](q.Extended)
 	case *Typed[T]:
 		locked := make(chan struct{})

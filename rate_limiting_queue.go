@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -32,8 +33,18 @@ type TypedRateLimitingQueueConfig[T comparable] struct {
 	Clock           clock.WithTicker
 
 	// DelayingQueue is where keys go with the limiter's delay. Nil means one with the fields above. Another's
-	// priorities, leases and failure counts are hidden.
+	// priorities, leases and failure counts are hidden, and it does not take back retries.
 	DelayingQueue TypedDelayingInterface[T]
+}
+
+// NewQueue returns a queue with all that this package has, as [NewTypedRateLimitingQueueWithConfig] does. It
+// panics if config.DelayingQueue is set and no [Extended].
+func NewQueue[T comparable](rateLimiter TypedRateLimiter[T], config TypedRateLimitingQueueConfig[T]) ExtendedRateLimiting[T] {
+	q, ok := NewTypedRateLimitingQueueWithConfig(rateLimiter, config).(ExtendedRateLimiting[T])
+	if !ok {
+		panic(fmt.Sprintf("workqueue: %T is no workqueue.Extended: use package foreign", config.DelayingQueue))
+	}
+	return q
 }
 
 // NewTypedRateLimitingQueue returns a rate-limiting queue without metrics. A nil rateLimiter means
@@ -58,6 +69,9 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		return plainRateLimiting[T]{config.DelayingQueue, rateLimiter}
 	}
 	q := &rateLimitingType[T]{Extended: extended, delaying: config.DelayingQueue, rateLimiter: rateLimiter}
+	if q.retries, ok = config.DelayingQueue.(retrier[T]); !ok {
+		q.retries = plainRetrier[T]{config.DelayingQueue}
+	}
 	q.failures = failures.New(config.Clock, func(key T) bool {
 		_, found := extended.SnapshotKey(key)
 		return found
@@ -73,9 +87,25 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 type rateLimitingType[T comparable] struct {
 	Extended[T] // the delaying queue without its AddAfter
 	delaying    TypedDelayingInterface[T]
+	retries     retrier[T]
 	rateLimiter TypedRateLimiter[T]
 	failures    *failures.Counts[T]
 }
+
+// retrier is a delaying queue that distinguishes retries from what others add. A retry is for a held key.
+type retrier[T comparable] interface {
+	// addRetry is AddAfter that replaces the retry of an earlier failure.
+	addRetry(item T, delay time.Duration)
+	// takeBackRetry makes item not come because of an earlier failure, neither when its delay ends nor if that
+	// has ended while item was held. If others have added item too, it comes.
+	takeBackRetry(item T)
+}
+
+// plainRetrier is a user's delaying queue. It takes nothing back.
+type plainRetrier[T comparable] struct{ TypedDelayingInterface[T] }
+
+func (q plainRetrier[T]) addRetry(item T, delay time.Duration) { q.AddAfter(item, delay) }
+func (q plainRetrier[T]) takeBackRetry(T)                      {}
 
 var _ ExtendedRateLimiting[int] = (*rateLimitingType[int])(nil)
 
@@ -90,16 +120,11 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 // Fail calls the limiter without a lock.
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
 	r := q.failures.Fail(key, failures.Failure(f), failures.Call{}, q.rateLimiter)
-	below, ours := q.delaying.(*delayingType[T])
 	if r.GivenUp {
 		q.rateLimiter.Forget(key)
-		if ours {
-			below.takeBackRetry(key)
-		}
-	} else if ours {
-		below.addRetry(key, r.Delay)
+		q.retries.takeBackRetry(key)
 	} else {
-		q.AddAfter(key, r.Delay)
+		q.retries.addRetry(key, r.Delay)
 	}
 	return Retry(r), nil
 }
@@ -163,3 +188,14 @@ func (q *rateLimitingType[T]) withFailures(k KeySnapshot[T]) KeySnapshot[T] {
 	k.Requeues = q.NumRequeues(k.Key)
 	return k
 }
+
+// plainRateLimiting puts AddRateLimited on top of a delaying queue that is not ours: with client-go's methods
+// and no others. Package foreign makes an ExtendedRateLimiting of the whole.
+type plainRateLimiting[T comparable] struct {
+	TypedDelayingInterface[T]
+	limiter TypedRateLimiter[T]
+}
+
+func (q plainRateLimiting[T]) AddRateLimited(item T)  { q.AddAfter(item, q.limiter.When(item)) }
+func (q plainRateLimiting[T]) Forget(item T)          { q.limiter.Forget(item) }
+func (q plainRateLimiting[T]) NumRequeues(item T) int { return q.limiter.NumRequeues(item) }

@@ -37,11 +37,19 @@ func (s *script) NumRequeues(item string) int {
 	return 42
 }
 
+func TestNewQueueOverAForeignQueue(t *testing.T) {
+	foreign := struct {
+		workqueue.TypedDelayingInterface[string]
+	}{workqueue.NewTypedDelayingQueue[string]()}
+	config := workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: foreign}
+	testkit.WantPanic(t, "NewQueue", func() { workqueue.NewQueue(nil, config) }, "package foreign")
+}
+
 // A StatsProvider sees how many keys fail: it watches the outermost layer.
 func TestStatsProviderSeesFailingKeys(t *testing.T) {
 	provider := &reader{}
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
-		Name: "q", MetricsProvider: provider}).(workqueue.ExtendedRateLimiting[string])
+	q := workqueue.NewQueue(nil, workqueue.TypedRateLimitingQueueConfig[string]{
+		Name: "q", MetricsProvider: provider})
 	defer q.ShutDown()
 	q.Add("a")
 	q.Get()
@@ -138,7 +146,7 @@ func TestFailAndTheClockIsSet(t *testing.T) {
 		c := &wallClock{}
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, time.Second)
 		config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
-		q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
+		q := workqueue.NewQueue(limiter, config)
 		defer q.ShutDown()
 		fail := func(attempt int, same bool) {
 			t.Helper()
@@ -170,7 +178,7 @@ func TestFailAtTheZeroTime(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Time{})
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)
 	config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
+	q := workqueue.NewQueue(limiter, config)
 	defer q.ShutDown()
 	q.Add("a")
 	hold(t, q, "a")
@@ -188,7 +196,7 @@ func TestFailOverLimiterThatForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: time.Second,
 			ForgetAfter: time.Second})
-		q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.ExtendedRateLimiting[string])
+		q := workqueue.NewQueue(limiter, workqueue.TypedRateLimitingQueueConfig[string]{})
 		defer q.ShutDown()
 		q.Add("a")
 		for attempt := 1; ; attempt++ {
@@ -215,7 +223,7 @@ func TestFailOverLimiterWithAnotherClock(t *testing.T) {
 	limiter := workqueue.NewTypedWithMaxWaitRateLimiter(
 		workqueue.NewTypedControllerRateLimiter[string](testkit.NewFakeClock()), time.Second)
 	config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
+	q := workqueue.NewQueue(limiter, config)
 	defer q.ShutDown()
 	for attempt := 1; attempt < 20; attempt++ {
 		q.Add("a")

@@ -219,7 +219,7 @@ func TestSnapshotKeyOnItsWay(t *testing.T) {
 func TestSnapshotOfFailingKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Second, time.Hour)
-		q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.ExtendedRateLimiting[int])
+		q := workqueue.NewQueue(limiter, workqueue.TypedRateLimitingQueueConfig[int]{})
 		defer q.ShutDown()
 		fail := func(key int) {
 			q.Add(key)

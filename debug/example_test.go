@@ -47,7 +47,7 @@ func ExampleOptions_audit() {
 		},
 	})
 	defer h.Close()
-	queue := workqueue.NewTypedRateLimitingQueue[string](nil).(workqueue.ExtendedRateLimiting[string])
+	queue := workqueue.NewQueue(nil, workqueue.TypedRateLimitingQueueConfig[string]{})
 	defer queue.ShutDown()
 	debug.Register(h, "orders", queue)
 	_, _ = queue.Fail(context.Background(), "acme/17", workqueue.Failure{})

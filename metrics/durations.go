@@ -14,7 +14,7 @@ type Durations struct{ counts observe.Histogram }
 // NewDurations returns Durations without any. The bounds are those of a [workqueue.StatsProvider]: they must
 // ascend and be finite.
 func NewDurations(bounds []float64) (*Durations, error) {
-	buckets, err := observe.SharedBuckets(bounds)
+	buckets, err := observe.BucketsOf(bounds)
 	if err != nil {
 		return nil, err
 	}

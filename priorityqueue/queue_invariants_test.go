@@ -272,7 +272,7 @@ func (q *Queue[T]) checkMetrics() error {
 // checkLoop: the loop runs if a key waits, and callers read the clock.
 func (q *Queue[T]) checkLoop() error {
 	waits := q.nextDueLocked() != dueloop.Never
-	if waits && !q.loop.RunningLocked() {
+	if waits && !q.loop.TendLocked(dueloop.Never) {
 		return errors.New("a key waits, and the loop does not run")
 	}
 	return nil

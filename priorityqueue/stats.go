@@ -16,7 +16,7 @@ func (q *Queue[T]) beginObserving() {
 		return
 	}
 	q.alwaysTimed = true
-	buckets, err := observe.SharedBuckets(provider.HistogramBounds())
+	buckets, err := observe.BucketsOf(provider.HistogramBounds())
 	if err != nil {
 		panic("priorityqueue: StatsProvider: " + err.Error())
 	}

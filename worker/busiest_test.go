@@ -16,7 +16,7 @@ import (
 func TestBusiestDelaysAndHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
-		q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.ExtendedRateLimiting[string])
+		q := workqueue.NewQueue(limiter, workqueue.TypedRateLimitingQueueConfig[string]{})
 		failed := 0
 		p := New(q, func(ctx context.Context, key string) error {
 			switch {

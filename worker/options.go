@@ -151,10 +151,10 @@ func (o *Options[T]) buckets() *observe.Buckets {
 			bounds = own
 		}
 	}
-	buckets, err := observe.SharedBuckets(bounds)
+	buckets, err := observe.BucketsOf(bounds)
 	if err != nil {
 		cmp.Or(o.Logger, slog.Default()).Warn("PoolHistogramBounds of the provider are not used", "err", err)
-		buckets, _ = observe.SharedBuckets(observe.HandlerBounds)
+		buckets, _ = observe.BucketsOf(observe.HandlerBounds)
 	}
 	return buckets
 }

@@ -117,7 +117,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	t.hasher = sync.OnceValues(stablehash.New[T])
 	if t.queue, _ = queue.(workqueue.ExtendedRateLimiting[T]); t.queue == nil {
 		noLimiter := workqueue.NewTypedMaxOfRateLimiter[T]()
-		t.queue = workqueue.NewTypedRateLimitingQueue(noLimiter).(workqueue.ExtendedRateLimiting[T])
+		t.queue = workqueue.NewQueue(noLimiter, workqueue.TypedRateLimitingQueueConfig[T]{})
 	} else {
 		t.priorities, _ = queue.(operate.Operable[T])
 		t.leaser, _ = queue.(leasing.Leaser[T])

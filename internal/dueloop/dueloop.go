@@ -93,8 +93,6 @@ func (l *Loop) PlanLocked(now, next time.Duration) (until time.Duration, ok bool
 	return l.until, l.running
 }
 
-func (l *Loop) RunningLocked() bool { return l.running }
-
 // Wake makes the goroutine look at the keys. It does not block.
 func (l *Loop) Wake() {
 	select {

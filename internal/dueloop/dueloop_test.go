@@ -47,8 +47,8 @@ func TestLoop(t *testing.T) {
 		tend(time.Second, true, 2+1) // The second Wake was after it had received the first.
 		c.Step(time.Second)
 		synctest.Wait()
-		if looks != 4 || l.RunningLocked() {
-			t.Errorf("after a second the loop has looked %d times, runs: %v", looks, l.RunningLocked())
+		if looks != 4 || l.TendLocked(dueloop.Never) {
+			t.Errorf("after a second the loop has looked %d times, runs: %v", looks, l.TendLocked(dueloop.Never))
 		}
 		l.Wait()
 		base.WantMore(t, "while no key waits", 0)

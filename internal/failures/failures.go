@@ -203,9 +203,6 @@ func (c *Counts[T]) sweep() {
 }
 
 func (c *Counts[T]) expired() []T {
-	if !c.some.Load() {
-		return nil
-	}
 	c.keys.Mu.Lock()
 	defer c.keys.Mu.Unlock()
 	c.keys.AdvanceLocked()
@@ -229,9 +226,6 @@ func (c *Counts[T]) settle(key T, inQueue bool) {
 
 // Len returns how many keys fail.
 func (c *Counts[T]) Len() int {
-	if !c.some.Load() {
-		return 0
-	}
 	c.keys.Mu.Lock()
 	defer c.keys.Mu.Unlock()
 	return c.keys.Table.Len()
@@ -242,7 +236,7 @@ func Show[T comparable, S any](c *Counts[T], limit int, show func(T) (s S, inQue
 	if !c.some.Load() || limit <= 0 {
 		return nil
 	}
-	for _, f := range c.most(limit) {
+	for _, f := range c.worst(limit) {
 		if s, _ := show(f.key); c.Of(f.key).Count > 0 { // It still fails.
 			all = append(all, s)
 		}
@@ -256,24 +250,24 @@ type failing[T comparable] struct {
 	n   int
 }
 
-// most returns up to limit keys, those that have failed most first. It locks a few hundred at a time. A key
+// worst returns up to limit keys, those that have failed most first. It locks a few hundred at a time. A key
 // that is forgotten meanwhile and fails again may come twice.
-func (c *Counts[T]) most(limit int) (most []failing[T]) {
+func (c *Counts[T]) worst(limit int) (keys []failing[T]) {
 	cut := func() {
-		slices.SortStableFunc(most, func(a, b failing[T]) int { return cmp.Compare(b.n, a.n) })
-		most = most[:min(limit, len(most))]
+		slices.SortStableFunc(keys, func(a, b failing[T]) int { return cmp.Compare(b.n, a.n) })
+		keys = keys[:min(limit, len(keys))]
 	}
 	add := func(all []failing[T], s keytable.Slot) []failing[T] {
 		e := c.keys.Table.At(s)
 		return append(all, failing[T]{e.Key, e.Value.n})
 	}
 	for f := range keytable.InSteps(&c.keys.Table, c.keys.Mu.Lock, c.keys.Mu.Unlock, add) {
-		if most = append(most, f); len(most)/2 > limit { // Memory for twice as many is enough.
+		if keys = append(keys, f); len(keys)/2 > limit { // Memory for twice as many is enough.
 			cut()
 		}
 	}
 	cut()
-	return most
+	return keys
 }
 
 // Limiter says how long a key that has failed waits.

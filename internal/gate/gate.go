@@ -22,14 +22,11 @@ type Gate struct {
 	mu       sync.Mutex    // guards what follows
 	wakeUps  chan struct{} // nil until a getter sleeps
 	sleeping int
-	// pending wake-ups are sent, or about to be sent, and not yet noted by a getter that has locked the gate.
-	pending int
+	// pending: a wake-up is sent, or about to be sent, and no getter that has locked the gate has noted it yet.
+	pending bool
 	wake    bool   // UnlockAndSend must send one.
 	drain   *Drain // nil if nothing waits for the end
 }
-
-// maxPending is how many wake-ups can be on their way at a time.
-const maxPending = 2
 
 func (g *Gate) Lock() { g.mu.Lock() }
 
@@ -43,7 +40,7 @@ func (g *Gate) UnlockAndSend() {
 }
 
 // unlockAndWake sends after unlocking, so that the woken getter does not run into the lock. There is room for
-// all that are pending.
+// the one that is pending.
 func (g *Gate) unlockAndWake() {
 	g.wake = false
 	wakeUps := g.wakeUps
@@ -55,17 +52,9 @@ func (g *Gate) unlockAndWake() {
 func (g *Gate) Watched() bool { return g.sleeping > 0 || g.drain != nil }
 
 // Wake wakes a sleeping getter at the unlock, unless none sleeps or one is being woken already.
-func (g *Gate) Wake() { g.wakeUpTo(1) }
-
-// WakeAnother is Wake that wakes a second getter if one is being woken already. It is for goroutines that are
-// about to block: the second getter takes over their processor at once. The first one may wait for the
-// processor of the goroutine that woke it, up to 10 ms if that is busy.
-func (g *Gate) WakeAnother() { g.wakeUpTo(maxPending) }
-
-func (g *Gate) wakeUpTo(pending int) {
-	if g.pending < min(pending, g.sleeping) && !g.wake {
-		g.wake = true
-		g.pending++
+func (g *Gate) Wake() {
+	if g.sleeping > 0 && !g.pending {
+		g.wake, g.pending = true, true
 	}
 }
 
@@ -73,7 +62,7 @@ func (g *Gate) wakeUpTo(pending int) {
 // closed; a nil done never is.
 func (g *Gate) Sleep(done <-chan struct{}) bool {
 	if g.wakeUps == nil {
-		g.wakeUps = make(chan struct{}, maxPending)
+		g.wakeUps = make(chan struct{}, 1)
 	}
 	wakeUps, woken := g.wakeUps, false
 	g.sleeping++
@@ -82,7 +71,7 @@ func (g *Gate) Sleep(done <-chan struct{}) bool {
 		g.mu.Lock()
 		g.sleeping--
 		if woken {
-			g.pending--
+			g.pending = false
 		}
 	}()
 	select {

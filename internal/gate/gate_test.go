@@ -65,49 +65,8 @@ func TestWakeUpsArePassedOn(t *testing.T) {
 		if n := awake(); n != 5 {
 			t.Fatalf("%d woke up, want 5", n)
 		}
-		if g.Watched() || g.pending != 0 || len(g.wakeUps) != 0 {
-			t.Errorf("watched: %v, pending: %d, %d wake-ups", g.Watched(), g.pending, len(g.wakeUps))
-		}
-	})
-}
-
-// While one sleeper is being woken, WakeAnother wakes a second one, and no third.
-func TestWakeAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, more := new(Gate), false
-		var sleepers []<-chan bool
-		for range 5 {
-			sleepers = append(sleepers, sleeper(g, nil, &more))
-		}
-		synctest.Wait()
-		g.Lock()
-		sent := 0
-		for _, wake := range []func(){g.Wake, g.Wake, g.WakeAnother, g.WakeAnother, g.Wake} {
-			wake()
-			if g.wake { // As Unlock does, but no getter runs in between.
-				g.wake = false
-				sent++
-			}
-		}
-		if sent != 2 || g.pending != 2 {
-			t.Errorf("%d wake-ups were sent, %d are pending, want 2", sent, g.pending)
-		}
-		g.UnlockAndSend()
-		for range sent {
-			g.wakeUps <- struct{}{}
-		}
-		synctest.Wait()
-		awake := 0
-		for _, s := range sleepers {
-			awake += len(s)
-		}
-		if awake != 2 || g.pending != 0 {
-			t.Errorf("%d woke up, %d wake-ups are pending", awake, g.pending)
-		}
-		more = true
-		wake(g, 1)
-		for _, s := range sleepers {
-			<-s
+		if g.Watched() || g.pending || len(g.wakeUps) != 0 {
+			t.Errorf("watched: %v, pending: %v, %d wake-ups", g.Watched(), g.pending, len(g.wakeUps))
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -25,28 +24,17 @@ var HandlerBounds = []float64{
 	60, 150, 300, 600, 1800,
 }
 
-// shared have what SharedBuckets returned last, for two kinds of histograms: of queues and of pools.
-var shared [2]atomic.Pointer[Buckets]
-
-// SharedBuckets returns the buckets with those upper bounds in seconds, or DefaultBuckets if seconds is nil.
-// It remembers the last two, so that ten thousand queues and pools of one program share them.
-func SharedBuckets(seconds []float64) (*Buckets, error) {
+// BucketsOf returns the buckets with those upper bounds in seconds, or DefaultBuckets if seconds is nil.
+func BucketsOf(seconds []float64) (*Buckets, error) {
 	if seconds == nil {
 		return DefaultBuckets, nil
-	}
-	for i := range shared {
-		if b := shared[i].Load(); b != nil && slices.Equal(b.seconds, seconds) {
-			return b, nil
-		}
 	}
 	for i, s := range seconds {
 		if math.IsNaN(s) || i > 0 && s <= seconds[i-1] {
 			return nil, fmt.Errorf("bound %d of the buckets, %v, is not above the one before", i, s)
 		}
 	}
-	b := NewBuckets(seconds)
-	shared[1].Store(shared[0].Swap(b))
-	return b, nil
+	return NewBuckets(seconds), nil
 }
 
 // NewBuckets returns the buckets with those upper bounds in seconds, which must ascend.

@@ -64,13 +64,13 @@ func FuzzBuckets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, c, d float64, other int64) {
 		bounds := []float64{a, b, c, d}
 		slices.Sort(bounds)
-		buckets, err := SharedBuckets(slices.Clone(bounds))
+		buckets, err := BucketsOf(slices.Clone(bounds))
 		ascend := !math.IsNaN(bounds[0]) // which is where NaN is sorted to
 		for i := range bounds[1:] {
 			ascend = ascend && bounds[i] < bounds[i+1]
 		}
 		if (err == nil) != ascend {
-			t.Fatalf("SharedBuckets(%v): %v", bounds, err)
+			t.Fatalf("BucketsOf(%v): %v", bounds, err)
 		}
 		if !ascend {
 			return
@@ -101,18 +101,12 @@ func TestHistogramAddsUp(t *testing.T) {
 	}
 }
 
-func TestSharedBuckets(t *testing.T) {
-	a, err := SharedBuckets([]float64{1, 2})
-	b, _ := SharedBuckets([]float64{1, 2})
-	c, _ := SharedBuckets([]float64{1, 3})
-	if a != b || a == c || err != nil {
-		t.Errorf("%p, %p and %p, %v", a, b, c, err)
-	}
-	if d, err := SharedBuckets(nil); d != DefaultBuckets || err != nil {
+func TestBucketsOf(t *testing.T) {
+	if d, err := BucketsOf(nil); d != DefaultBuckets || err != nil {
 		t.Errorf("without bounds: %v, %v", d, err)
 	}
 	for _, bad := range [][]float64{{1, 1}, {2, 1}, {math.NaN()}, {1, math.NaN()}, make([]float64, 1<<16)} {
-		if _, err := SharedBuckets(bad); err == nil || !strings.Contains(err.Error(), "bucket") {
+		if _, err := BucketsOf(bad); err == nil || !strings.Contains(err.Error(), "bucket") {
 			t.Errorf("%d bounds: %v", len(bad), err)
 		}
 	}
