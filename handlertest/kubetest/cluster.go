@@ -1,13 +1,8 @@
 package kubetest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // Cluster has the truth of one run: the objects, as an API server has them. [NewCluster] makes one.
@@ -48,14 +42,11 @@ type Cluster struct {
 	collecting map[types.UID]bool               // what the garbage collector has in mind
 }
 
-// objects are objects by their kinds and names.
-type objects map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
-
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
 func NewCluster(s *Scenario, scheme *runtime.Scheme) *Cluster {
-	return &Cluster{scheme: scheme, scenario: s, began: time.Now(), uids: make(map[types.UID]bool),
-		truth:  make(objects),
-		global: make(map[schema.GroupVersionKind]bool), collecting: make(map[types.UID]bool)}
+	return &Cluster{scheme: scheme, scenario: s, began: time.Now(), truth: make(objects),
+		uids: make(map[types.UID]bool), global: make(map[schema.GroupVersionKind]bool),
+		collecting: make(map[types.UID]bool)}
 }
 
 // Others returns the client of somebody else, for Scenario.At, Sometime, Check, Always and Measure: its calls
@@ -105,46 +96,4 @@ func must(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("kubetest: somebody else's call fails: %v", err))
 	}
-}
-
-func (c *Cluster) kindOf(o runtime.Object) schema.GroupVersionKind {
-	kind, err := apiutil.GVKForObject(o, c.scheme)
-	if err != nil {
-		panic(fmt.Sprintf("kubetest: the scheme of the cluster: %v", err))
-	}
-	return kind
-}
-
-// hasStatus reports whether the objects of a kind have a status subresource.
-func (c *Cluster) hasStatus(kind schema.GroupVersionKind) bool {
-	typed, err := c.scheme.New(kind)
-	if err != nil {
-		return true
-	}
-	_, ok := reflect.TypeOf(typed).Elem().FieldByName("Status")
-	return ok
-}
-
-// textOf names an object for the story.
-func textOf(kind schema.GroupVersionKind, o client.Object) string {
-	name := strings.TrimPrefix(o.GetNamespace()+"/", "/") + cmp.Or(o.GetName(), o.GetGenerateName()+"*")
-	if v := o.GetResourceVersion(); v != "" {
-		name += "@" + v
-	}
-	return kind.Kind + " " + name
-}
-
-func sorted(objects map[types.NamespacedName]client.Object) []client.Object {
-	return slices.SortedFunc(maps.Values(objects), func(a, b client.Object) int {
-		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	})
-}
-
-func resource(kind schema.GroupVersionKind) schema.GroupResource {
-	return schema.GroupResource{Group: kind.Group, Resource: strings.ToLower(kind.Kind) + "s"}
-}
-
-func (c *Cluster) kinds() []schema.GroupVersionKind {
-	return slices.SortedFunc(maps.Keys(c.truth),
-		func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) })
 }

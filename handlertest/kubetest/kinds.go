@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"reflect"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,16 @@ func hasGeneration(kind schema.GroupVersionKind) bool {
 		"rbac.authorization.k8s.io", "storage.k8s.io"}
 	return kind.Kind == "Pod" || kind.Kind == "ReplicationController" || !isKubernetes(kind) ||
 		!slices.Contains(without, kind.Group)
+}
+
+// hasStatus reports whether the objects of a kind have a status subresource.
+func (c *Cluster) hasStatus(kind schema.GroupVersionKind) bool {
+	typed, err := c.scheme.New(kind)
+	if err != nil {
+		return true
+	}
+	_, ok := reflect.TypeOf(typed).Elem().FieldByName("Status")
+	return ok
 }
 
 // isGlobal reports whether the objects of a kind are in no namespace: as the last one that was created, or as

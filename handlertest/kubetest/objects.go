@@ -1,8 +1,11 @@
 package kubetest
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,12 +14,48 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // Objects of one kind may have several types: that of the scheme, which the cluster keeps, unstructured ones,
 // and those that have only metadata.
+
+// objects are objects by their kinds and names.
+type objects map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
+
+func (c *Cluster) kindOf(o runtime.Object) schema.GroupVersionKind {
+	kind, err := apiutil.GVKForObject(o, c.scheme)
+	if err != nil {
+		panic(fmt.Sprintf("kubetest: the scheme of the cluster: %v", err))
+	}
+	return kind
+}
+
+// textOf names an object for the story.
+func textOf(kind schema.GroupVersionKind, o client.Object) string {
+	name := strings.TrimPrefix(o.GetNamespace()+"/", "/") + cmp.Or(o.GetName(), o.GetGenerateName()+"*")
+	if v := o.GetResourceVersion(); v != "" {
+		name += "@" + v
+	}
+	return kind.Kind + " " + name
+}
+
+func sorted(objects map[types.NamespacedName]client.Object) []client.Object {
+	return slices.SortedFunc(maps.Values(objects), func(a, b client.Object) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+}
+
+func resource(kind schema.GroupVersionKind) schema.GroupResource {
+	return schema.GroupResource{Group: kind.Group, Resource: strings.ToLower(kind.Kind) + "s"}
+}
+
+func (c *Cluster) kinds() []schema.GroupVersionKind {
+	return slices.SortedFunc(maps.Keys(c.truth),
+		func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) })
+}
 
 // copyField makes a field of into what it is in from.
 func copyField(into, from map[string]any, path ...string) {
