@@ -69,7 +69,7 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 		if isApply {
 			return k.cluster.apply(w, old, wanted, options.Force != nil && *options.Force)
 		}
-		now, err := k.cluster.patched(w.kind, old, patch.Type(), data)
+		now, err := patched(w.kind, old, patch.Type(), data)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (c *Cluster) apply(w write, old client.Object, wanted *unstructured.Unstruc
 }
 
 // patched returns a copy of o with a patch.
-func (c *Cluster) patched(kind schema.GroupVersionKind, o client.Object, patchType types.PatchType,
+func patched(kind schema.GroupVersionKind, o client.Object, patchType types.PatchType,
 	data []byte) (client.Object, error) {
 	before, err := json.Marshal(o)
 	if err != nil {
@@ -126,12 +126,9 @@ func (c *Cluster) patched(kind schema.GroupVersionKind, o client.Object, patchTy
 	default:
 		err = fmt.Errorf("kubetest: patches of the type %s are not known", patchType)
 	}
-	if err != nil {
-		return nil, err
+	now := &unstructured.Unstructured{}
+	if err == nil {
+		err = utiljson.Unmarshal(after, &now.Object)
 	}
-	var content map[string]any
-	if err := utiljson.Unmarshal(after, &content); err != nil {
-		return nil, err
-	}
-	return c.fromContent(kind, content)
+	return now, err
 }
