@@ -23,13 +23,13 @@ type hold[T comparable] struct {
 	tracker *Tracker[T]
 	key     T
 
-	reason    string
-	limit     time.Duration
-	slowDown  time.Duration // the least time of a key that is slowed down, see slowDownLocked
-	byHandler bool          // the handler has arranged it
-	since     time.Time
-	callDone  func(key T) // calls the queue's Done
-	release   func()      // stops the timers, and ends the lease
+	reason      string
+	limit       time.Duration
+	slowDown    time.Duration // the least time of a key that is slowed down, see slowDownLocked
+	byHandler   bool          // the handler has arranged it
+	since       time.Time
+	callDone    func(key T) // calls the queue's Done
+	stopWaiting func()      // stops the timers, and ends the lease
 
 	// The tracker's mu guards these.
 
@@ -47,11 +47,11 @@ const (
 	holdEnded // Done is called, or was.
 )
 
-// holds has the holds of a tracker. The tracker's mu guards it, but for dones.
+// holds has the holds of a tracker. The tracker's mu guards it, but for pendingDones.
 type holds[T comparable] struct {
-	table  keytable.Table[T, *hold[T]] // those that have begun, until their Done has returned
-	closed bool                        // by closeHolds: no key is put on hold any more
-	dones  sync.WaitGroup              // ends when the Done of each hold has returned
+	table        keytable.Table[T, *hold[T]] // those that have begun, until their Done has returned
+	closed       bool                        // by closeHolds: no key is put on hold any more
+	pendingDones sync.WaitGroup              // has the holds whose Done has not returned
 }
 
 // OnHoldKey is a key that is on hold.
@@ -144,13 +144,13 @@ func (h *hold[T]) begin(callDone func(key T)) bool {
 		stop := context.AfterFunc(lease, end) // lease may be one for many keys, and outlive the hold.
 		endLease = func() { stop(); release() }
 	}
-	h.release = func() { stopLimit(); stopSlowDown(); endLease() }
+	h.stopWaiting = func() { stopLimit(); stopSlowDown(); endLease() }
 	t.queue.PutOnHold(h.key) // Before beginLocked: then Done may come at any time.
 	t.mu.Lock()
 	begins := h.beginLocked()
 	t.mu.Unlock()
 	if !begins {
-		h.release()
+		h.stopWaiting()
 	}
 	return begins
 }
@@ -165,7 +165,7 @@ func (h *hold[T]) beginLocked() bool {
 		return false // The lease of an earlier call is lost, and its hold is about to end.
 	}
 	e.Value, h.phase = h, holdOn // If there was one, its Done has been called, and has not returned.
-	hs.dones.Add(1)
+	hs.pendingDones.Add(1)
 	return true
 }
 
@@ -185,8 +185,8 @@ func (h *hold[T]) end() bool {
 	if !wasOn {
 		return false
 	}
-	defer t.mu.holds.dones.Done()
-	h.release()
+	defer t.mu.holds.pendingDones.Done()
+	h.stopWaiting()
 	h.callDone(h.key)
 	t.mu.Lock()
 	t.holdDoneLocked(h)
@@ -276,5 +276,5 @@ func (t *Tracker[T]) closeHolds() {
 // EndHolds ends all holds, and waits for their Dones. After that no key is put on hold.
 func (t *Tracker[T]) EndHolds() {
 	t.closeHolds()
-	t.mu.holds.dones.Wait()
+	t.mu.holds.pendingDones.Wait()
 }

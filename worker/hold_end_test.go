@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -319,32 +318,6 @@ func TestHoldRace(t *testing.T) {
 		wg.Wait()
 		wantMatchedDones(t, q)
 	}
-}
-
-// A tool may ask about a key that cannot be in any map. That panics, and harms the pool no more than a queue.
-func TestReleaseOfAKeyThatCannotBeHashed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[any](time.Hour, time.Hour))
-		p := worker.New(q, func(context.Context, any) error { return errBroken }, worker.Options[any]{})
-		r := run(t, p)
-		q.Add("fails")
-		r.after(time.Second)
-		for what, ask := range map[string]func(key any){
-			"Release":     func(key any) { p.Release(key) },
-			"SnapshotKey": func(key any) { p.SnapshotKey(key) },
-			"Forget":      func(key any) { p.Forget(key) },
-			"Cancel":      func(key any) { p.Cancel(key) },
-		} {
-			for _, key := range []any{[]int{1}, math.NaN()} {
-				_ = testkit.PanicOf(func() { ask(key) })
-				if n := p.Stats().Failing; n != 1 {
-					t.Errorf("after %s of %v %d keys fail", what, key, n)
-				}
-			}
-		}
-		_ = r.end()
-	})
 }
 
 // callOnHold makes a call for a, which arranges a hold, and calls Done.

@@ -328,23 +328,6 @@ func TestChangeWithLongHold(t *testing.T) {
 	})
 }
 
-// Forget ends the change of a key that was only interrupted as well.
-func TestForgottenChangeOfInterruptedKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
-		b := worker.NewTracker(q, options{})
-		q.Add("a")
-		q.Get()
-		b.Begin(t.Context(), "a").End(worker.ErrAdded)
-		time.Sleep(time.Second)
-		before := b.Stats().OldestUnanswered
-		b.Forget("a")
-		if after := b.Stats().OldestUnanswered; before != time.Second || after != 0 {
-			t.Errorf("%v, and after Forget %v", before, after)
-		}
-	})
-}
-
 // Forget during a call ends the change that the call would answer: it is not counted, and does not continue
 // after a failure.
 func TestForgottenChangeOfRunningKey(t *testing.T) {
