@@ -80,9 +80,12 @@ end
 -- are counted, what is left of the delay, and letters: s for the same failure, g if the key was given up. A
 -- failure before the end of the last one's delay is the same: it is not counted, and the key comes at the end
 -- of that delay. The details are
---   atLeast  how long the key waits at least                       maxRetries  after how many it is given up, or 0
---   retryFor  for how long it may fail before a further failure gives it up, or 0
---   terminal  true: it is given up at once                         reason      the error
+--
+--   atLeast     how long the key waits at least
+--   maxRetries  after how many it is given up, or 0
+--   retryFor    for how long it may fail before a further failure gives it up, or 0
+--   terminal    true: it is given up at once
+--   reason      the error
 local function fail(key, details)
 	local atLeast, maxRetries, retryFor, terminal, reason =
 		string.match(details, '^(%d+) (%-?%d+) (%d+) (%l+) (.*)$')

@@ -55,11 +55,11 @@ end
 
 -- 4. Reply.
 local allRepaired = meta.repaired + repaired
-local limited = isLimited and whole(math.min(math.ceil(fullAt), FOREVER)) + 0 or 0
-if isTool then limited = meta.limited end -- It does not know the start limit.
-if not description or offset ~= meta.offset or repaired > 0 or limited ~= meta.limited then
+local limitedUntil = isLimited and math.min(math.ceil(fullAt), FOREVER) or 0
+if isTool then limitedUntil = meta.limited end -- It does not know the start limit.
+if not description or offset ~= meta.offset or repaired > 0 or limitedUntil ~= meta.limited then
 	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired,
-		'limited', whole(limited))
+		'limited', whole(limitedUntil))
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
@@ -84,7 +84,7 @@ local pauseLeft = isPaused and meta.pausedUntil - now or 0
 if meta.pausedUntil == FOREVER then pauseLeft = -1 end
 local status = isFull and 'FULL' or 'OK'
 results[0] = format('%s %s %d %d %d %d ', status, nowDigits, queued, heldCount, dirty, waiting) ..
-	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, now < limited and 1 or 0) ..
+	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, now < limitedUntil and 1 or 0) ..
 	format('%d %d %d %s %d ', failing, givenUp, allRepaired, oldest, handedOut)
 local reply = table.concat(results, '', 0) -- Lua hashes each string that it makes: this one is the longest.
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. status, 'reply:' .. session, reply)
