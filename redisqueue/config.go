@@ -65,7 +65,7 @@ type Config[T comparable] struct {
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int
 	GivenUpAge   time.Duration
-	// Logger is called when the server stops to answer, or refuses what it is asked for, and when that ends;
+	// Logger is called when the server stops answering, or refuses what it is asked for, and when that ends;
 	// when leases are lost, or a key is released; when a key cannot be decoded; and once if the server's user
 	// may not call BLPOP, so that keys come up to a PollInterval late. Its handler is called without a lock, by
 	// a goroutine of the queue or a caller of Done, and their shard waits for it. Nil means slog's default.
