@@ -182,7 +182,7 @@ func TestBoundedBatch(t *testing.T) {
 			keys = 100
 		}
 		var all sync.WaitGroup
-		ctx := within(t, time.Minute)
+		ctx := within(t, 5*time.Minute)
 		for i := range keys {
 			q.Add(fmt.Sprintf("%0*d", length, i))
 		}
