@@ -72,6 +72,7 @@ type wrapper[T comparable] struct {
 
 	shuttingDown atomic.Bool // A method that shuts down was called here.
 	shutDownOnce sync.Once   // of below
+	leftLogged   sync.Once   // how many keys a drain leaves
 	dropping     atomic.Bool // DropQueued was called after that.
 	dropTurn     sync.Mutex  // A Done must not drop what DropQueued is to return.
 
@@ -237,7 +238,7 @@ func (q *wrapper[T]) takeLocked(item T, own bool) (hasCauses bool) {
 func (q *wrapper[T]) Done(item T) {
 	q.finish(item)
 	if q.dropping.Load() {
-		q.dropAll() // The key may be queued again.
+		q.drop(false) // The key may be queued again.
 	}
 }
 

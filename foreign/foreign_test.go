@@ -304,3 +304,39 @@ func TestCallersThatGiveUp(t *testing.T) {
 		base.WantMore(t, "after shutdown", 0)
 	})
 }
+
+// lateWorker is a queue that runs come after its next Done.
+type lateWorker struct {
+	plain
+	come func()
+}
+
+func (q *lateWorker) Done(key string) {
+	q.plain.Done(key)
+	if come := q.come; come != nil {
+		q.come = nil
+		come()
+	}
+}
+
+// A drain that drops keys because nobody took one for 10 s stops when a worker comes after all.
+func TestDrainWithALateWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &lateWorker{plain: newPlain(nil)}
+		q := foreign.RateLimiting(below)
+		below.come = func() { get(t, q, "b") }
+		for _, key := range []string{"a", "b", "c"} {
+			q.Add(key)
+		}
+		drain := testkit.Start(func() bool { q.ShutDownWithDrain(); return true })
+		time.Sleep(11 * time.Second)
+		drain.MustBlock(t, "ShutDownWithDrain")
+		if st := q.Stats(); st.Dropped != 1 || st.Queued != 1 {
+			t.Errorf("Stats() = %+v, want one key dropped and one queued", st)
+		}
+		get(t, q, "c")
+		q.Done("b")
+		q.Done("c")
+		drain.MustReturn(t, "ShutDownWithDrain")
+	})
+}

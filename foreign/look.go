@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
 // Len counts the key that the fetcher has got and, after the shutdown, what below has dropped.
@@ -37,12 +38,6 @@ func (q *wrapper[T]) Causes(item T) (c workqueue.Causes) {
 	return c
 }
 
-var closed = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 // AddedAgain returns a channel that is closed when item, which a worker holds, is added here.
 func (q *wrapper[T]) AddedAgain(item T) <-chan struct{} {
 	q.mu.Lock()
@@ -52,7 +47,7 @@ func (q *wrapper[T]) AddedAgain(item T) <-chan struct{} {
 	case k == nil || !k.held:
 		return nil
 	case k.loud:
-		return closed
+		return notes.Closed
 	case k.again == nil:
 		k.again = make(chan struct{})
 	}

@@ -26,15 +26,24 @@ func (q *wrapper[T]) shutDownBelow() {
 // ShutDownWithDrain drops what is left if nobody takes a key for 10 s: see [workqueue.Typed].
 func (q *wrapper[T]) ShutDownWithDrain() {
 	_ = q.drain(context.Background(), func() (again bool) {
-		if keys := q.dropAll(); len(keys) > 0 {
-			gate.LogLeft(nil, "", len(keys))
-		}
-		return true
+		q.logLeft()
+		q.drop(true)
+		return true // If a worker has come after all, until it is Done.
 	})
 }
 
 func (q *wrapper[T]) ShutDownContext(ctx context.Context) error {
-	return q.drain(ctx, func() (again bool) { return false })
+	return q.drain(ctx, func() (again bool) {
+		q.logLeft()
+		return false
+	})
+}
+
+// logLeft logs how many keys are queued, the first time that there are any.
+func (q *wrapper[T]) logLeft() {
+	if n := q.Len(); n > 0 {
+		q.leftLogged.Do(func() { gate.LogLeft(nil, "", n) })
+	}
 }
 
 // drain waits with the fetcher: it has a key for a worker, or nothing more comes.
@@ -74,13 +83,17 @@ func (q *wrapper[T]) DropQueued() []T {
 		return nil
 	}
 	defer q.dropping.Store(true)
-	return q.dropAll()
+	return q.drop(false)
 }
 
-func (q *wrapper[T]) dropAll() (keys []T) {
+// drop drops the queued keys and returns them. With whileIdle it stops when a worker holds a key.
+func (q *wrapper[T]) drop(whileIdle bool) (keys []T) {
 	q.dropTurn.Lock()
 	defer q.dropTurn.Unlock()
 	for {
+		if whileIdle && q.Stats().Processing > 0 {
+			return keys
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), dropPatience)
 		key, err := q.GetContext(ctx)
 		cancel()
