@@ -15,25 +15,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-func TestAddAfterWithoutDelay(t *testing.T) {
-	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		base := testkit.Goroutines()
-		q := build(options[string]{clock: &testkit.HookedClock{}})
-		want := []string{"zero", "negative", "most negative"}
-		for i, d := range []time.Duration{0, -1, math.MinInt64} {
-			q.AddAfter(want[i], d)
-			q.AddAfter(want[i], d)
-			// At once means before AddAfter returns.
-			wantLen(t, q, i+1)
-		}
-		base.WantMore(t, "after AddAfter without a delay", 0)
-		if st := q.Stats(); st.Retries != 6 || st.Adds != 3 {
-			t.Errorf("Stats() = %+v, want 6 retries, 3 adds", st)
-		}
-		process(t, q, want...)
-	})
-}
-
 // AddAfter must not wait for the loop, which may be stuck in a foreign Add.
 func TestAddAfterNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

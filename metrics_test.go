@@ -71,30 +71,6 @@ func TestMetricsTick(t *testing.T) {
 	})
 }
 
-// The pushed depth leaves out keys on hold that were added again, as Stats.Again does.
-func TestDepthWithoutKeysOnHold(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r := &testkit.Recorder{}
-		q := build(options[string]{name: "q", provider: r, clock: testkit.NewFakeClock()})
-		q.Add("a")
-		q.Add("b")
-		hold[string](t, q, "a", "b")
-		q.PutOnHold("a")
-		q.Add("a")
-		q.Add("b")
-		r.Want(t, "added while on hold, and held", testkit.Values{"depth": 1})
-		q.PutOnHold("b")
-		r.Want(t, "put on hold", testkit.Values{"depth": 0})
-		q.Done("a")
-		r.Want(t, "Done", testkit.Values{"depth": 1})
-		q.ShutDown()
-		q.DropQueued()
-		r.Want(t, "dropped", testkit.Values{"depth": 0})
-		q.Done("b")
-		r.Want(t, "the end", testkit.Values{"depth": 0})
-	})
-}
-
 // A drain must not return while the Done that ends it has yet to set the gauges: a program that waits for the
 // drain and then looks at them is to see zeros.
 func TestDrainReturnsAfterTheMetrics(t *testing.T) {

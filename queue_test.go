@@ -449,21 +449,6 @@ func TestMemoryOfAnIdleQueue(t *testing.T) {
 	runtime.KeepAlive(queues)
 }
 
-// Large keys work at every layer.
-func TestLargeKeys(t *testing.T) {
-	q := workqueue.NewTypedRateLimitingQueue[[64 << 10]byte](nil)
-	var key [64 << 10]byte
-	q.Add(key)
-	q.AddAfter(key, time.Hour)
-	q.AddRateLimited(key)
-	if got, _ := q.Get(); got != key || q.NumRequeues(key) != 1 {
-		t.Errorf("a key of 64 KiB has come back as another one, or has %d requeues", q.NumRequeues(key))
-	}
-	q.Forget(key)
-	q.Done(key)
-	q.ShutDown()
-}
-
 // Locks are unlocked by defer: a caller that recovers a panic of foreign code finds the queue unlocked.
 func TestLockIsFreeAfterPanic(t *testing.T) {
 	for _, where := range []string{"Queue", "clock", "depth", "latency", "work"} {
@@ -514,41 +499,6 @@ func aside(f func()) {
 		f()
 	}()
 	<-done
-}
-
-// A worker whose goroutine ends without Done, by runtime.Goexit or a panic that is recovered, or never
-// comes back, takes its key with it and nothing else: no one else gets the key, an Add of it is kept, other
-// keys continue, a drain waits and can be given up. When Done is called after all, the key is queued again.
-func TestWorkerThatNeverCallsDone(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{})
-		for _, end := range []func(){runtime.Goexit, func() { panic("handler") }} {
-			q.Add("a")
-			aside(func() {
-				q.Get()
-				end()
-			})
-			q.Add("a")
-			q.Add("b")
-			process(t, q, "b")
-			if st := q.Stats(); st.Processing != 1 || st.Queued != 0 {
-				t.Errorf("Stats() = %+v, want 1 processing", st)
-			}
-			q.Done("a")
-			process(t, q, "a")
-		}
-		q.Add("a")
-		hold(t, q, "a")
-		q.Add("a")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if err := q.ShutDownContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("ShutDownContext() = %v, want the context's error", err)
-		}
-		q.Done("a")
-		process(t, q, "a")
-		wantShutDown(t, q)
-	})
 }
 
 // hookedContext calls a function before each of two methods.

@@ -88,19 +88,6 @@ func TestLimitersThatCount(t *testing.T) {
 	}
 }
 
-// The formula, in numbers that do not overflow.
-func TestItemExponentialFailureRateLimiterAgainstFormula(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		duration := rapid.OneOf(
-			rapid.Int64(), rapid.Int64Range(-2, 10), rapid.Int64Range(math.MaxInt64-2, math.MaxInt64),
-			rapid.Map(rapid.IntRange(0, 62), func(n int) int64 { return 1 << n }),
-			rapid.Map(rapid.IntRange(1, 62), func(n int) int64 { return 1<<n - 1 }),
-		)
-		base, limit := duration.Draw(t, "base"), duration.Draw(t, "limit")
-		checkExponential(t, base, limit, 0, 200)
-	})
-}
-
 // checkExponential asserts that the n delays after the first failures are those of the formula.
 func checkExponential(t rapid.TB, base, limit int64, first uint32, n int) {
 	t.Helper()

@@ -215,24 +215,3 @@ func TestFailOverLimiterThatForgets(t *testing.T) {
 		}
 	})
 }
-
-// There is one count of failures, the queue's, also over a limiter that measures its delays itself: here on a
-// clock that stands still.
-func TestFailOverLimiterWithAnotherClock(t *testing.T) {
-	c := testkit.NewFakeClock()
-	limiter := workqueue.NewTypedWithMaxWaitRateLimiter(
-		workqueue.NewTypedControllerRateLimiter[string](testkit.NewFakeClock()), time.Second)
-	config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
-	q := workqueue.NewQueue(limiter, config)
-	defer q.ShutDown()
-	for attempt := 1; attempt < 20; attempt++ {
-		q.Add("a")
-		q.Get()
-		r, _ := q.Fail(t.Context(), "a", workqueue.Failure{})
-		q.Done("a")
-		if r.Attempt != attempt || q.NumRequeues("a") != attempt || limiter.NumRequeues("a") != 0 {
-			t.Errorf("%+v, %d requeues, the limiter counts %d", r, q.NumRequeues("a"), limiter.NumRequeues("a"))
-		}
-		c.Step(time.Second)
-	}
-}

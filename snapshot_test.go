@@ -8,7 +8,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
 // describe is a short text of what a Snapshot has: a:2 is a key that was there two seconds after the epoch.
@@ -254,67 +253,4 @@ func TestSnapshotOfFailingKeys(t *testing.T) {
 			t.Errorf("of no keys, failing are %v", s.Failing)
 		}
 	})
-}
-
-// timed are the calls of TestAddedAt.
-type timed interface {
-	workqueue.TypedDelayingInterface[string]
-	workqueue.Extended[string]
-}
-
-// A queue with metrics knows when a held key was added, even if it was added since. A delayed key was added
-// when its time came.
-func TestAddedAt(t *testing.T) {
-	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
-	for name, newQueue := range map[string]func() timed{
-		"root": func() timed {
-			return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-				workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: testkit.Times{}}).(timed)
-		},
-		"priority": func() timed {
-			return priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
-		},
-		"root without metrics":     func() timed { return workqueue.NewTypedRateLimitingQueue(limiter).(timed) },
-		"priority without metrics": func() timed { return priorityqueue.New(priorityqueue.Config[string]{}) },
-		"priority with a clock of times": func() timed {
-			return priorityqueue.New(priorityqueue.Config[string]{MinInterval: time.Millisecond})
-		},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			q := newQueue()
-			defer q.ShutDown()
-			want := func(key string, after time.Duration) {
-				t.Helper()
-				at, known := q.AddedAt(key), name == "root" || name == "priority"
-				if after < 0 || !known {
-					if !at.IsZero() {
-						t.Errorf("%s, %s: %v after the start", name, key, at.Sub(start))
-					}
-				} else if at.Sub(start) != after {
-					t.Errorf("%s, %s: %v after the start, want %v", name, key, at.Sub(start), after)
-				}
-			}
-			q.Add("a")
-			q.AddAfter("later", 5*time.Second)
-			want("a", -1)
-			time.Sleep(time.Second)
-			q.Add("a")
-			q.Get()
-			want("a", 0)
-			time.Sleep(time.Second)
-			q.Add("a")
-			want("a", 0)
-			q.Done("a")
-			want("a", -1)
-			q.Get()
-			want("a", 2*time.Second)
-			q.Done("a")
-			time.Sleep(10 * time.Second)
-			q.Get()
-			want("later", 5*time.Second)
-			want("none", -1)
-			q.Done("later")
-		})
-	}
 }

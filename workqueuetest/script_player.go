@@ -71,7 +71,7 @@ func (r *run) play(steps string, way int) {
 	}
 	switch {
 	case uses("added"), uses("timed"):
-		c.MetricsProvider = onlyReads{p.metrics}
+		c.MetricsProvider = testkit.Times{MetricsProvider: p.metrics}
 	case uses("metrics"), uses("unnamed"):
 		c.MetricsProvider = p.metrics
 	}
@@ -171,13 +171,6 @@ func (p *player) wantStats() {
 		p.Fatalf("%s: Stats() = %+v, want %+v", p.when, st, want)
 	}
 }
-
-// onlyReads is a provider for which queues keep times and make no metrics.
-type onlyReads struct{ workqueue.MetricsProvider }
-
-func (onlyReads) HistogramBounds() []float64 { return nil }
-
-func (onlyReads) WatchQueue(string, func() workqueue.Stats) {}
 
 // scriptedLimiter returns delays, and records its calls. It panics if no delay is left.
 type scriptedLimiter struct {
