@@ -489,18 +489,6 @@ func TestLockIsFreeAfterPanic(t *testing.T) {
 	}
 }
 
-// aside calls f on a goroutine of its own, which f may end by a panic or, like t.FailNow in a handler, by
-// runtime.Goexit.
-func aside(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() { _ = recover() }()
-		f()
-	}()
-	<-done
-}
-
 // hookedContext calls a function before each of two methods.
 type hookedContext struct {
 	context.Context
