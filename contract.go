@@ -72,7 +72,7 @@ type ExtendedRateLimiting[T comparable] interface {
 	// Fail says that the call for key, which the caller holds, has failed. It counts the failure and adds the
 	// key after the limiter's delay, or f.AtLeast if that is longer. Or it gives the key up, and forgets the
 	// failures. Either way it takes back the retry of an earlier failure, even if that has come due while key
-	// was held. Of the delays of Fail and AddAfter the one that ends first counts, and a give-up leaves it. Done
+	// was held. Of a key that was also added by AddAfter the earlier time counts, even after a give-up. Done
 	// must also be called. After shutdown Fail adds nothing.
 	//
 	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
