@@ -48,17 +48,25 @@ var (
 		{"d", "on hold", func(_, b sample) float64 { return b.onHold }},
 	}
 	rateSources = []source{{"a", "adds", addsOf}, {"b", "dones", donesOf}, {"d", "errors", errorsOf}}
+	timeSources = []source{
+		{"a", "in the line", func(a, b sample) float64 { return mean(a.inLineFor, b.inLineFor) }},
+		{"b", "in work", func(a, b sample) float64 { return mean(a.inWorkFor, b.inWorkFor) }},
+	}
 )
 
-// charts returns what is drawn on a queue's page. A queue that does not read the clock does not count dones.
+// mean returns the mean of the times that were counted between two samples, or 0 without any.
+func mean(a, b [2]float64) float64 { return max(0, b[1]-a[1]) / max(1, b[0]-a[0]) }
+
+// charts returns what is drawn on a queue's page. A queue that does not read the clock has no dones and times.
 func charts(samples []sample, isTimed bool) []chart {
-	rates := rateSources
+	keys := newChart("Keys", samples, countText, keySources...)
 	if !isTimed {
-		rates = []source{rates[0], rates[2]}
+		return []chart{keys, newChart("Per second", samples, perSecondText, rateSources[0], rateSources[2])}
 	}
 	return []chart{
-		newChart("Keys", samples, countText, keySources...),
-		newChart("Per second", samples, perSecondText, rates...),
+		keys,
+		newChart("Per second", samples, perSecondText, rateSources...),
+		newChart("Mean times", samples, secondsText, timeSources...),
 	}
 }
 

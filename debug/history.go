@@ -36,6 +36,8 @@ type sample struct {
 	at                              time.Time
 	queued, inWork, waiting, onHold float64
 	adds, dones, errors             float64
+	// inLineFor and inWorkFor are how many keys have left the line and work, and the sum of their seconds there.
+	inLineFor, inWorkFor [2]float64
 }
 
 func (r *reading) sample() sample {
@@ -44,8 +46,10 @@ func (r *reading) sample() sample {
 		at: r.At, queued: float64(s.Queued), inWork: float64(r.InWork()), waiting: float64(s.Waiting),
 		onHold: float64(s.OnHold), adds: float64(s.Adds), errors: float64(r.Workers.Failed),
 	}
-	if s.WorkDuration != nil {
-		m.dones = float64(s.WorkDuration.Count())
+	if r.IsTimed() {
+		m.inLineFor = [2]float64{float64(s.Latency.Count()), s.Latency.Sum}
+		m.inWorkFor = [2]float64{float64(s.WorkDuration.Count()), s.WorkDuration.Sum}
+		m.dones = m.inWorkFor[0]
 	}
 	return m
 }

@@ -104,6 +104,8 @@ func TestCharts(t *testing.T) {
 		wantBody(t, get(h, "?queue=q"), `aria-label="Keys over the last 10m"`,
 			`<span>0</span><span>0</span>`)
 		pass(q, 10, 97*time.Second)
+		time.Sleep(5 * time.Second)
+		wantBody(t, get(h, "?queue=q"), `aria-label="Mean times over the last 10m;`, `in work now`, `at most 1m 37s"`)
 		for n := range 70 {
 			q.Add(n)
 		}
