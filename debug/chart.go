@@ -57,7 +57,7 @@ var (
 // mean returns the mean of the times that were counted between two samples, or 0 without any.
 func mean(a, b [2]float64) float64 { return max(0, b[1]-a[1]) / max(1, b[0]-a[0]) }
 
-// charts returns what is drawn on a queue's page. A queue that does not read the clock has no dones and times.
+// charts returns what is drawn on a page. A queue that does not read the clock has no dones and no times.
 func charts(samples []sample, isTimed bool) []chart {
 	keys := newChart("Keys", samples, countText, keySources...)
 	if !isTimed {
