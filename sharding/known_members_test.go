@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -48,6 +49,31 @@ func TestLeaseOfUnknownMember(t *testing.T) {
 	if k := m.memberLocked("b"); k.expires()-k.leaseFrom != time.Minute {
 		t.Errorf("FAILURE: it expires after %v", k.expires()-k.leaseFrom)
 	}
+}
+
+// b was silent for a lease, and renews its record after a has read it and before a marks it. The mark fails, and
+// a does not try it again with what it knew.
+func TestRecordThatHasChangedIsNotMarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, b, ofA, ofB := two(t, Memory(), 2)
+		name, marks := "g-member-"+b.ID(), 0
+		ofA.do(func(verb string, r Record) error {
+			if verb == "update" && r.Name == name {
+				marks++
+				renewed := mustGet(t, ofA.Store, name)
+				d, _ := decodeMember(renewed)
+				d.Sequence++
+				renewed.Data = encode(d)
+				_, _ = ofA.Store.Update(t.Context(), renewed)
+			}
+			return nil
+		})
+		ofB.cutOff(true)
+		time.Sleep(22 * time.Second)
+		if d, err := decodeMember(mustGet(t, ofA.Store, name)); err != nil || d.Dead || marks != 1 {
+			t.Errorf("FAILURE: %d marks were tried, the record is %+v, %v", marks, d, err)
+		}
+	})
 }
 
 // Somebody's edit of a record is no renewal, and a record of other Slots is that of no member of this group.

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/leasing"
 	"github.com/keyedqueue/workqueue/operate"
@@ -383,6 +384,7 @@ func TestPriorities(t *testing.T) {
 	for s := range m.slots {
 		m.setState(s, absent)
 	}
+	o.AddCause("c", workqueue.Cause{})
 	if o.(operate.Operable[string]).AddWithPriority("c", 1, 0); o.Len() != 0 {
 		t.Error("a key of another replica was added")
 	}

@@ -72,35 +72,6 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 	})
 }
 
-// Causes get through, to a queue that keeps them and to one that does not. Adds of others' keys are dropped.
-func TestCauses(t *testing.T) {
-	for name, inner := range map[string]workqueue.TypedRateLimitingInterface[string]{
-		"root": newRoot(),
-		"without causes": struct {
-			workqueue.TypedRateLimitingInterface[string]
-		}{newRoot()},
-	} {
-		m := holdingAll(1)
-		q := mustQueue(inner, m, QueueConfig[string]{Keys: noKeys[string]})
-		q.AddCause("key", workqueue.Cause{Reason: "Secret default/db changed"})
-		if key, _ := q.Get(); key != "key" {
-			t.Errorf("FAILURE: %s: %s", name, key)
-		}
-		if causes := q.Causes("key").String(); name == "root" && causes != "Secret default/db changed" {
-			t.Errorf("FAILURE: %s: because %q", name, causes)
-		}
-		again := q.AddedAgain("key")
-		q.Add("key")
-		<-again
-		m.setState(0, absent)
-		if q.AddCause("other", workqueue.Cause{}); q.Len() != 0 {
-			t.Errorf("FAILURE: %s: a key of another replica was added", name)
-		}
-		q.Done("key")
-		q.ShutDown()
-	}
-}
-
 // A cycle allocates nothing, and a handler's context only itself.
 func TestFewAllocations(t *testing.T) {
 	q := mustQueue(workqueue.NewTypedRateLimitingQueue(
