@@ -9,8 +9,8 @@ const watchInterval = 400 * time.Millisecond
 // or becomes due: immediately if this replica adds it without a delay, otherwise within a second, on
 // whichever replica that happens. It asks the server, for up to a second, whether that has happened already;
 // if so, the channel is closed. A second call for the same hand-out returns the same channel, and does not
-// wait. Adds with a Quiet cause do not count. After Done, and when the lease is lost, nothing closes it any
-// more. For a key that is not held it is nil.
+// wait. Adds with a Quiet cause and the key's own retry do not count. After Done, and when the lease is lost,
+// nothing closes it any more. For a key that is not held it is nil.
 //
 // While there are such channels that are not closed, the server is asked every 400 ms, for all of these keys
 // together.
