@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,15 +36,6 @@ func TestHoldToLimit(t *testing.T) {
 		r.endCleanly()
 		equal(t, "calls", h.took(), "a 1 0s", "a 1 1m0s")
 	})
-}
-
-// slowLogs takes an hour for each message.
-type slowLogs struct{ slog.Handler }
-
-func (slowLogs) Enabled(context.Context, slog.Level) bool { return true }
-func (slowLogs) Handle(context.Context, slog.Record) error {
-	time.Sleep(time.Hour)
-	return nil
 }
 
 // A release before the handler has returned is not lost, whether or not Hold has returned.
