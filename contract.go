@@ -40,8 +40,8 @@ type Extended[T comparable] interface {
 
 	// AddCause is Add that says why. When adds are merged, so are their causes.
 	AddCause(key T, cause Cause)
-	// Causes returns why key, queued or held, was added before its hand-out. A queue
-	// on a server knows the causes of held keys alone.
+	// Causes returns why key, queued or held, was added before its hand-out. A queue on a server knows the causes
+	// of held keys alone.
 	Causes(key T) Causes
 	// AddedAgain returns a channel that is closed when key is added or comes due while a worker holds it. Quiet
 	// adds and the key's own retry do not close it. It is nil if no worker holds key.
@@ -72,8 +72,9 @@ type ExtendedRateLimiting[T comparable] interface {
 	// Fail says that the call for key, which the caller holds, has failed. It counts the failure and adds the
 	// key after the limiter's delay, or f.AtLeast if that is longer. Or it gives the key up, and forgets the
 	// failures. Either way it takes back the retry of an earlier failure, even if that has come due while key
-	// was held. Of a key that was also added by AddAfter the earlier time counts, even after a give-up. Done
-	// must also be called. After shutdown Fail adds nothing.
+	// was held, unless it had no delay. If key also waits because of AddAfter, nothing that waits is taken back:
+	// key comes at the earliest of these times, even after a give-up. Done must also be called. After shutdown
+	// Fail still takes back, and adds nothing.
 	//
 	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
 	// and the server gets the failure later. Queues in memory ignore ctx.

@@ -34,6 +34,7 @@ type TypedDelayingQueueConfig[T comparable] struct {
 	Clock           clock.WithTicker
 
 	// Queue is where due keys go. Nil means one with the fields above, which have no effect on another.
+	// Unless it is a [Typed], a retry that has come due is not taken back.
 	Queue TypedInterface[T]
 }
 
@@ -87,8 +88,8 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 // key waits, the goroutine of loop adds them to the queue below when they are due.
 type delayingType[T comparable] struct {
 	TypedInterface[T] // the queue below
-	// own is the queue below, or nil if that is a user's. Some of its methods are no interface: a user's queue
-	// that embeds ours would have them too, and its own Add would be bypassed.
+	// own is the queue below, or nil if that is a user's. It is the concrete type on purpose: addDue of a user's
+	// queue that embeds ours would bypass that queue's Add.
 	own *Typed[T]
 
 	name          string
@@ -96,7 +97,8 @@ type delayingType[T comparable] struct {
 	retriesMetric CounterMetric
 	loop          *dueloop.Loop
 
-	// mu guards its fields and the loop's. Under it own alone is called, and no other queue, clock or logger.
+	// mu guards its fields and the loop's. Under it own alone is called, with the foreign code that runs under
+	// own's lock. No other queue, clock or logger is.
 	mu struct {
 		sync.Mutex
 
@@ -120,10 +122,12 @@ type extendedDelayingType[T comparable] struct {
 // maxBatch is the number of due keys that moveDue takes from the heap under one lock.
 const maxBatch = 64
 
-func (d *delayingType[T]) AddAfter(item T, duration time.Duration) { d.addAfter(item, duration, false) }
+func (d *delayingType[T]) AddAfter(item T, duration time.Duration) {
+	d.addAfter(keytable.HashOf(item), item, duration, false)
+}
 
-// addAfter is AddAfter. With isRetry takeBackRetry can take item back.
-func (d *delayingType[T]) addAfter(item T, duration time.Duration, isRetry bool) {
+// addAfter is AddAfter. isRetry marks it for takeBackRetry.
+func (d *delayingType[T]) addAfter(h keytable.Hash, item T, duration time.Duration, isRetry bool) {
 	if d.ShuttingDown() {
 		return
 	}
@@ -132,7 +136,7 @@ func (d *delayingType[T]) addAfter(item T, duration time.Duration, isRetry bool)
 	if duration > 0 {
 		now = d.loop.Now()
 	}
-	switch counted, wake := d.putWaiting(item, keytable.HashOf(item), now, duration, isRetry); {
+	switch counted, wake := d.putWaiting(h, item, now, duration, isRetry); {
 	case wake:
 		d.loop.Wake()
 	case counted && duration <= 0:
@@ -143,7 +147,7 @@ func (d *delayingType[T]) addAfter(item T, duration time.Duration, isRetry bool)
 // putWaiting counts a call of AddAfter and, if there is a delay, puts item into the heap. It does not count
 // if a shutdown has begun: the numbers of a queue that is shut down and empty do not change any more. Wake
 // reports whether to wake the loop.
-func (d *delayingType[T]) putWaiting(item T, h keytable.Hash, now, delay time.Duration, isRetry bool) (counted, wake bool) {
+func (d *delayingType[T]) putWaiting(h keytable.Hash, item T, now, delay time.Duration, isRetry bool) (counted, wake bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.stopped {
@@ -160,22 +164,20 @@ func (d *delayingType[T]) putWaiting(item T, h keytable.Hash, now, delay time.Du
 }
 
 // See retrier.
-func (d *delayingType[T]) addRetry(item T, delay time.Duration) {
-	d.takeBackRetry(item)
-	d.addAfter(item, delay, true)
+func (d *delayingType[T]) addRetry(h keytable.Hash, item T, delay time.Duration) {
+	d.takeBackRetry(h, item)
+	d.addAfter(h, item, delay, true)
 }
 
 // See retrier.
-func (d *delayingType[T]) takeBackRetry(item T) {
-	h := keytable.HashOf(item)
+func (d *delayingType[T]) takeBackRetry(h keytable.Hash, item T) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.mu.waiting.takeBackRetry(h, item)
 	if d.own != nil {
 		d.own.takeBackRetry(h, item)
 	}
-	wake := d.loop.TendLocked(d.mu.waiting.next())
-	d.mu.Unlock()
-	if wake {
+	if d.loop.TendLocked(d.mu.waiting.next()) {
 		d.loop.Wake()
 	}
 }
@@ -185,18 +187,22 @@ func (d *delayingType[T]) moveDue() (until time.Duration, ok bool) {
 	due, until, ok := d.takeDue()
 	for i, k := range due {
 		if d.ShuttingDown() {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			d.mu.dropped += uint64(len(due) - i)
-			break
+			d.countDropped(len(due) - i)
+			return until, ok
 		}
 		d.Add(k.key) // A user's queue that is shut down meanwhile drops the key uncounted.
 	}
 	return until, ok
 }
 
-// takeDue moves up to maxBatch due keys from the heap to own, or else to moving, and returns what is there.
-// Own has them before the unlock: then a retry is in the heap or in own when it is taken back.
+func (d *delayingType[T]) countDropped(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.dropped += uint64(n)
+}
+
+// takeDue moves up to maxBatch due keys from the heap to own, or else to moving, which it returns. Own gets
+// them before the unlock, so takeBackRetry finds a retry in one or the other.
 func (d *delayingType[T]) takeDue() (due []dueKey[T], until time.Duration, ok bool) {
 	if d.ShuttingDown() {
 		// The queue below may have been shut down without this one.

@@ -8,9 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// dueHeap has keys that wait for their time, each at most once, the next due on top. Keys
-// that are due at the same time come out in the order in which they were put in. Times are those of a
-// [dueloop.Loop].
+// dueHeap has keys that wait for their time, each at most once, the next due on top. Keys that are due at the
+// same time come out in the order in which they were put in. Times are those of a [dueloop.Loop].
 //
 // Invariant, which checkInvariants in the tests asserts: the slots of keys are those in order.
 type dueHeap[T comparable] struct {
@@ -22,15 +21,15 @@ type dueHeap[T comparable] struct {
 
 type waitingKey struct {
 	since dueloop.Packed // when it was put in
-	// onlyRetry reports that only failures have put the key in. Then it does not come if it is given up.
+	// onlyRetry reports that only failures have put the key in. Then takeBackRetry may remove it.
 	onlyRetry bool
 }
 
 // dueKey is a key whose time has come.
 type dueKey[T comparable] struct {
-	key     T
-	hash    keytable.Hash
-	isRetry bool // as onlyRetry of waitingKey
+	key       T
+	hash      keytable.Hash
+	onlyRetry bool
 }
 
 func (h *dueHeap[T]) len() int { return h.order.Len() }

@@ -129,7 +129,7 @@ func registerInspector[T comparable](q TypedInterface[T], name string, provider 
 	_, isExtended := q.(Extended[T])
 	if p, ok := provider.(InspectorProvider); ok && isExtended {
 		i := Inspect(q)
-		i.Below = below // If the program has given it.
+		i.Below = below // nil unless the program has given one
 		p.InspectQueue(name, i)
 	}
 }

@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -91,12 +92,13 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 type Typed[T comparable] struct {
 	Unimplemented[T]
 
-	name   string
-	clock  clock.WithTicker
-	ticker observe.Ticker
-	logger *logr.Logger // of a drain; nil means slog.Default
+	name       string
+	clock      clock.WithTicker
+	ticker     observe.Ticker
+	logger     *logr.Logger // of a drain; nil means slog.Default
+	leftLogged sync.Once    // how many keys a drain leaves
 	// custom and observer are used under the lock. No foreign code runs under it but that of a user's Queue, of
-	// push metrics and of their clock.
+	// push metrics and of the clock.
 	custom   Queue[T]          // nil without
 	observer *observe.Observer // nil without metrics
 
@@ -121,8 +123,7 @@ type Typed[T comparable] struct {
 		// dropping: DropQueued was called, so nothing is queued any more.
 		dropping bool
 		// idleSince is when a drain began, or when it has last seen that the last held key was Done.
-		idleSince  time.Time
-		leftLogged bool // a drain has logged how many keys are left
+		idleSince time.Time
 
 		adds, dropped, unmatchedDones uint64
 	}
@@ -176,14 +177,14 @@ func (q *Typed[T]) Add(item T) {
 }
 
 // addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down. A
-// retry of a key that an event has brought early, and that a worker holds, interrupts nobody: a handler that
-// answers interruptions by errors would be interrupted by each of its own retries.
+// retry that comes due while its key is held is quiet. Otherwise a handler that returns an error when it is
+// interrupted would be interrupted by its own retries.
 func (q *Typed[T]) addDue(keys []dueKey[T]) int {
 	q.mu.Lock()
 	defer q.unlock()
 	for i, due := range keys {
 		var marks sets
-		if due.isRetry {
+		if due.onlyRetry {
 			marks = quiet | retried
 		}
 		if _, k := q.addLocked(due.hash, due.key, marks); k == nil {
@@ -193,8 +194,7 @@ func (q *Typed[T]) addDue(keys []dueKey[T]) int {
 	return len(keys)
 }
 
-// takeBackRetry makes a held key that has failed not be queued at its Done, if only a retry has asked for
-// that.
+// takeBackRetry cancels the next hand-out of a held key that is dirty only because of a retry.
 func (q *Typed[T]) takeBackRetry(h keytable.Hash, item T) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -206,8 +206,8 @@ func (q *Typed[T]) takeBackRetry(h keytable.Hash, item T) {
 	}
 }
 
-// addLocked is Add. Of marks, quiet and retried, a held key keeps those that all adds since its hand-out
-// have. It returns nil if the queue is shutting down.
+// addLocked is Add. Marks are quiet, retried or both. A held key has those that every add since its hand-out
+// had. It returns nil if the queue is shutting down.
 func (q *Typed[T]) addLocked(h keytable.Hash, item T, marks sets) (keytable.Slot, *entry[T]) {
 	if q.shuttingDown.Load() {
 		return keytable.None, nil
@@ -387,7 +387,7 @@ func (q *Typed[T]) Done(item T) {
 	}
 }
 
-// cancelLocked makes the key at s, which a worker holds and which was added again, not be queued again.
+// cancelLocked makes the held key at s not dirty, so that its Done does not queue it.
 func (q *Typed[T]) cancelLocked(s keytable.Slot, k *entry[T]) {
 	k.Value &^= dirty | quiet | retried
 	q.mu.again--
@@ -416,6 +416,7 @@ func (q *Typed[T]) popCustomLocked() (keytable.Slot, *entry[T]) {
 			return s, k
 		}
 		// A Queue that has a key twice must not make two workers hold it.
+		k.Value &^= quiet | retried
 		if k.Value&dirty == 0 {
 			q.markDirtyLocked(s, k)
 		}

@@ -14,6 +14,9 @@ import (
 // This file is what the tests know of the inside of the queues. All that is guarded by a lock is read under
 // it.
 
+// LogLeft is what a drain calls when no worker comes.
+func (q *Typed[T]) LogLeft() { q.logLeft() }
+
 // CheckInvariants returns an error if one of the invariants that the code's comments state does not hold
 // in q, at any of its layers. No other goroutine may be in the middle of a call of q.
 func CheckInvariants[T comparable](q TypedInterface[T]) error {

@@ -611,6 +611,26 @@ func TestDrainWithContextWithoutWorkers(t *testing.T) {
 	})
 }
 
+// A worker may take the last key just before a drain would log it. If the key is left later, it is logged.
+func TestDrainLogsWhenKeysAreLeft(t *testing.T) {
+	log := captureLog(t)
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTyped[string]()
+		q.Add("a")
+		hold(t, q, "a")
+		q.Add("a")
+		drain := startDrain(q)
+		drain.MustBlock(t, "a drain while a worker holds a key")
+		q.LogLeft() // It has waited for 10 s, and then the worker has taken the key.
+		q.Done("a")
+		time.Sleep(10 * time.Second)
+		drain.MustReturn(t, "a drain that nobody helps")
+		if lines := log.take(); strings.Count(lines, "keys=1\n") != 1 || strings.Count(lines, "\n") != 1 {
+			t.Errorf("log: %q", lines)
+		}
+	})
+}
+
 // The 10 s are those of the queue's clock, and the log is that of the delaying queue's configuration.
 func TestDrainWithoutWorkersOnFakeClock(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[int]) {
@@ -712,6 +732,27 @@ func TestCustomQueueThatRepeatsKeys(t *testing.T) {
 			t.Errorf("two workers hold key %q", g.key)
 		}
 		q.Done("a")
+	})
+}
+
+// What such a Queue repeats is an add like others: it stays when the retry of the key is taken back.
+func TestCustomQueueThatRepeatsAFailingKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		order := &listQueue[string]{}
+		q := options[string]{order: order}.rateLimiting().(workqueue.ExtendedRateLimiting[string])
+		defer q.ShutDown()
+		q.Add("a")
+		hold(t, q, "a")
+		q.Fail(t.Context(), "a", workqueue.Failure{AtLeast: time.Minute})
+		time.Sleep(time.Minute) // The retry comes due.
+		synctest.Wait()
+		order.Keys = append(order.Keys, "a")
+		q.Add("b")
+		hold(t, q, "b")
+		q.Fail(t.Context(), "a", workqueue.Failure{Terminal: true})
+		q.Done("a")
+		process(t, q, "a")
+		q.Done("b")
 	})
 }
 

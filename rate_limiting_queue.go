@@ -32,8 +32,8 @@ type TypedRateLimitingQueueConfig[T comparable] struct {
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
 
-	// DelayingQueue is where keys go with the limiter's delay. Nil means one with the fields above. Another's
-	// priorities, leases and failure counts are hidden, and it does not take back retries.
+	// DelayingQueue is where keys go with the limiter's delay. Nil means one with the fields above. Of another
+	// package's, priorities, leases and failure counts are hidden, and no retry is taken back.
 	DelayingQueue TypedDelayingInterface[T]
 }
 
@@ -95,17 +95,17 @@ type rateLimitingType[T comparable] struct {
 // retrier is a delaying queue that distinguishes retries from what others add. A retry is for a held key.
 type retrier[T comparable] interface {
 	// addRetry is AddAfter that replaces the retry of an earlier failure.
-	addRetry(item T, delay time.Duration)
-	// takeBackRetry makes item not come because of an earlier failure, neither when its delay ends nor if that
-	// has ended while item was held. If others have added item too, it comes.
-	takeBackRetry(item T)
+	addRetry(h keytable.Hash, item T, delay time.Duration)
+	// takeBackRetry removes the retry of an earlier failure, even if it has come due while item was held. An
+	// item that others have added too still comes.
+	takeBackRetry(h keytable.Hash, item T)
 }
 
 // plainRetrier is a user's delaying queue. It takes nothing back.
 type plainRetrier[T comparable] struct{ TypedDelayingInterface[T] }
 
-func (q plainRetrier[T]) addRetry(item T, delay time.Duration) { q.AddAfter(item, delay) }
-func (q plainRetrier[T]) takeBackRetry(T)                      {}
+func (q plainRetrier[T]) addRetry(_ keytable.Hash, item T, d time.Duration) { q.AddAfter(item, d) }
+func (q plainRetrier[T]) takeBackRetry(keytable.Hash, T)                    {}
 
 var _ ExtendedRateLimiting[int] = (*rateLimitingType[int])(nil)
 
@@ -119,12 +119,12 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 
 // Fail calls the limiter without a lock.
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
-	r := q.failures.Fail(key, failures.Failure(f), failures.Call{}, q.rateLimiter)
+	r, h := q.failures.Fail(key, failures.Failure(f), failures.Call{}, q.rateLimiter), keytable.HashOf(key)
 	if r.GivenUp {
 		q.rateLimiter.Forget(key)
-		q.retries.takeBackRetry(key)
+		q.retries.takeBackRetry(h, key)
 	} else {
-		q.retries.addRetry(key, r.Delay)
+		q.retries.addRetry(h, key, r.Delay)
 	}
 	return Retry(r), nil
 }

@@ -23,7 +23,7 @@ func (q *Typed[T]) ShutDownWithDrain() {
 	_ = q.drain(context.Background(), func() (again bool) {
 		q.logLeft()
 		q.dropQueued(true)
-		return true // If a worker has come after all, until it is Done.
+		return true // Wait on: a worker may have taken a key after all.
 	})
 }
 
@@ -63,14 +63,10 @@ func (q *Typed[T]) idle() time.Duration {
 	return q.clock.Since(q.mu.idleSince)
 }
 
-// logLeft logs how many keys are queued, the first time that it is called.
+// logLeft logs how many keys are queued, the first time that there are any.
 func (q *Typed[T]) logLeft() {
-	q.mu.Lock()
-	n, logged := q.lenLocked(), q.mu.leftLogged
-	q.mu.leftLogged = true
-	q.unlock()
-	if !logged && n > 0 {
-		gate.LogLeft(q.logger, q.name, n)
+	if n := q.Len(); n > 0 {
+		q.leftLogged.Do(func() { gate.LogLeft(q.logger, q.name, n) })
 	}
 }
 

@@ -14,7 +14,8 @@ type Stats struct {
 	Blocked int  `json:"blocked,omitempty"`
 	Paused  bool `json:"paused,omitempty"`
 	// PausedUntil is when a pause ends, zero if it has no end.
-	PausedUntil time.Time `json:"paused_until,omitzero"`
+	PausedUntil  time.Time `json:"paused_until,omitzero"`
+	ShuttingDown bool      `json:"shutting_down"`
 	// Processing keys are held by workers.
 	Processing int `json:"processing"`
 	// OnHold is how many of those are on hold. Again is how many others were added meanwhile.
@@ -37,7 +38,6 @@ type Stats struct {
 
 	// OldestQueued is the longest time for which a key has been queued. Like the other times it needs metrics.
 	OldestQueued time.Duration `json:"oldest_queued_ns"`
-	ShuttingDown bool          `json:"shutting_down"`
 	// LongestRunning is the longest time of a held key, UnfinishedWork the sum for all, without keys on hold.
 	LongestRunning time.Duration `json:"longest_running_ns"`
 	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
@@ -45,7 +45,7 @@ type Stats struct {
 	Latency      *Histogram      `json:"latency,omitempty"`
 	WorkDuration *Histogram      `json:"work_duration,omitempty"`
 	ByPriority   *PriorityDepths `json:"by_priority,omitempty"`
-	// Shared is for StatsOf of package leasing.
+	// Shared has a shared queue's numbers: read it by leasing.StatsOf.
 	Shared any `json:"shared,omitempty"`
 }
 

@@ -36,7 +36,7 @@ import (
 // and hand-outs for itself. A queue that is an ExtendedRateLimiting already is returned as it is.
 //
 // Fail calls AddRateLimited, or AddAfter with AtLeast: then queue's limiter is not asked. A count is
-// forgotten an hour after the failure unless a worker holds the key.
+// forgotten an hour after the failure, or after AtLeast, unless a worker holds the key then.
 //
 // A key that was added here and that queue drops when it is shut down, as controller-runtime's does, is still
 // handed out, but no key that has come due after AddAfter or AddRateLimited. Drains shut queue down, and wait
@@ -51,7 +51,7 @@ func RateLimiting[T comparable](queue workqueue.TypedRateLimitingInterface[T]) w
 		return q
 	}
 	q := &wrapper[T]{below: queue}
-	q.mu.keys = make(map[T]*key)
+	q.mu.keys = make(map[T]*record)
 	q.get = func() (T, int, bool) {
 		key, shutdown := queue.Get()
 		return key, 0, shutdown
@@ -73,7 +73,7 @@ type wrapper[T comparable] struct {
 	shuttingDown atomic.Bool // A method that shuts down was called here.
 	shutDownOnce sync.Once   // of below
 	leftLogged   sync.Once   // how many keys a drain leaves
-	dropping     atomic.Bool // DropQueued was called after that.
+	dropping     atomic.Bool // DropQueued was called after that. It is written under dropTurn and read without.
 	dropTurn     sync.Mutex  // A Done must not drop what DropQueued is to return.
 
 	// mu is the lock, and what it guards. No method of below is called under it.
@@ -81,7 +81,7 @@ type wrapper[T comparable] struct {
 		gate.Gate
 
 		// keys has every key with a record: see isEmpty.
-		keys map[T]*key
+		keys map[T]*record
 		most int // how many there have been
 		// held counts the keys that workers hold, onHold those of them that are on hold.
 		held, onHold int
@@ -102,8 +102,8 @@ type wrapper[T comparable] struct {
 	}
 }
 
-// key is what the wrapper knows of a key.
-type key struct {
+// record is what the wrapper knows of a key.
+type record struct {
 	added bool // here, since it was handed out last
 	loud  bool // not only quietly
 	held  bool
@@ -115,13 +115,13 @@ type key struct {
 	again        chan struct{} // is closed when a held key is added; nil unless somebody waits
 }
 
-func (k *key) isEmpty() bool { return !k.added && !k.held && k.next.IsZero() }
+func (k *record) isEmpty() bool { return !k.added && !k.held && k.next.IsZero() }
 
-// keyLocked returns what is known of item, after it has made room for it.
-func (q *wrapper[T]) keyLocked(item T) *key {
+// recordLocked returns item's record, a new one if it has none.
+func (q *wrapper[T]) recordLocked(item T) *record {
 	k := q.mu.keys[item]
 	if k == nil {
-		k = new(key)
+		k = new(record)
 		q.mu.keys[item] = k
 	}
 	return k
@@ -228,8 +228,8 @@ func (q *wrapper[T]) sleepLocked(done <-chan struct{}) bool {
 
 // takeLocked notes that a worker has got item, and reports whether that has causes.
 func (q *wrapper[T]) takeLocked(item T, own bool) (hasCauses bool) {
-	k := q.keyLocked(item)
-	*k = key{held: true, own: own, causes: k.next}
+	k := q.recordLocked(item)
+	*k = record{held: true, own: own, causes: k.next}
 	q.mu.held++
 	return !k.causes.IsZero()
 }
@@ -258,7 +258,7 @@ func (q *wrapper[T]) finish(item T) {
 }
 
 // finishHere notes that item is Done. It reports whether item was handed out here, and whether below does not
-// know that. The caller has to call below's Done otherwise, and counts it in dones.
+// know that. If not, it counts in dones the call of below's Done that its caller must make.
 func (q *wrapper[T]) finishHere(item T) (known, own bool) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -285,12 +285,12 @@ func (q *wrapper[T]) finishHere(item T) (known, own bool) {
 	return true, own
 }
 
-// removeLocked removes what is known of item. A map does not shrink, so an empty one that was large is
+// removeLocked removes item's record. A map does not shrink, so an empty one that was large is
 // replaced.
 func (q *wrapper[T]) removeLocked(item T) {
 	q.mu.most = max(q.mu.most, len(q.mu.keys))
 	if delete(q.mu.keys, item); len(q.mu.keys) == 0 && q.mu.most > 1<<10 {
-		q.mu.keys, q.mu.most = make(map[T]*key), 0
+		q.mu.keys, q.mu.most = make(map[T]*record), 0
 	}
 }
 
@@ -312,7 +312,7 @@ func (q *wrapper[T]) AddCause(item T, cause workqueue.Cause) {
 func (q *wrapper[T]) noteAdd(item T, cause workqueue.Cause) (fetched bool) {
 	q.mu.Lock()
 	defer q.unlock()
-	k := q.keyLocked(item)
+	k := q.recordLocked(item)
 	k.added, k.loud, k.next = true, k.loud || !cause.Quiet, k.next.Plus(cause)
 	if k.again != nil && k.loud {
 		close(k.again)

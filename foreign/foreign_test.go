@@ -240,6 +240,25 @@ func TestDropQueuedOfAQueueThatDrops(t *testing.T) {
 	})
 }
 
+// A Done beside DropQueued leaves nothing queued: what one of them does not see, the other drops.
+func TestDropQueuedBesideDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 2000 {
+			q := foreign.RateLimiting(newPlain(nil))
+			q.Add("a")
+			get(t, q, "a")
+			q.Add("a")
+			q.ShutDown()
+			go q.Done("a")
+			q.DropQueued()
+			synctest.Wait()
+			if st := q.Stats(); st.Queued != 0 || st.Dropped != 1 {
+				t.Fatalf("%+v", st)
+			}
+		}
+	})
+}
+
 // A drain without workers returns after 10 s.
 func TestDrainWithoutWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,7 +28,7 @@ func (q *wrapper[T]) ShutDownWithDrain() {
 	_ = q.drain(context.Background(), func() (again bool) {
 		q.logLeft()
 		q.drop(true)
-		return true // If a worker has come after all, until it is Done.
+		return true // Wait on: a worker may have taken a key after all.
 	})
 }
 
@@ -82,14 +82,21 @@ func (q *wrapper[T]) DropQueued() []T {
 	if !q.ShuttingDown() {
 		return nil
 	}
-	defer q.dropping.Store(true)
-	return q.drop(false)
+	q.dropTurn.Lock()
+	defer q.dropTurn.Unlock()
+	q.dropping.Store(true) // Before the first look: what a Done queues after the last one, that Done drops.
+	return q.dropLocked(false)
 }
 
 // drop drops the queued keys and returns them. With whileIdle it stops when a worker holds a key.
 func (q *wrapper[T]) drop(whileIdle bool) (keys []T) {
 	q.dropTurn.Lock()
 	defer q.dropTurn.Unlock()
+	return q.dropLocked(whileIdle)
+}
+
+// dropLocked is drop for a caller that has dropTurn.
+func (q *wrapper[T]) dropLocked(whileIdle bool) (keys []T) {
 	for {
 		if whileIdle && q.Stats().Processing > 0 {
 			return keys

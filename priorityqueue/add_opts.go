@@ -44,9 +44,8 @@ type AddOpts struct {
 	// delay or AtLeast. But with Latest, a key that already waits for the limiter is not brought forward.
 	MaxDelay time.Duration
 
-	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does
-	// not interrupt the worker that holds the key, if all adds since the hand-out were quiet. See
-	// [Queue.Causes] and [Queue.AddedAgain].
+	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. Quiet adds and
+	// failures do not interrupt the worker that holds the key. See [Queue.Causes] and [Queue.AddedAgain].
 	Cause *workqueue.Cause
 }
 

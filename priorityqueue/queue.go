@@ -39,6 +39,8 @@ type Queue[T comparable] struct {
 	// observer measures times. Its methods need mu. It is nil without metrics.
 	observer *observe.Observer
 
+	leftLogged sync.Once // how many keys a drain leaves
+
 	// mu is the lock. No foreign code but the clock runs under it: a time that was read before would be an old
 	// one when the lock is taken at last, and a key that was handed out meanwhile could come too early.
 	mu struct {
@@ -98,8 +100,7 @@ type Queue[T comparable] struct {
 		stopped, dropsQueued bool
 
 		// idleSince is when a drain began, or when it has last seen that the last held key was Done.
-		idleSince  time.Time
-		leftLogged bool // a drain has logged how many keys are left
+		idleSince time.Time
 
 		adds, retries, dropped, unmatchedDones uint64
 		depths                                 depths

@@ -13,6 +13,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
+// LogLeft is what a drain calls when no worker comes.
+func (q *Queue[T]) LogLeft() { q.logLeft() }
+
 // CheckInvariants returns an error if one of the invariants that the code's comments state does not hold. No
 // other goroutine may be in the middle of a call of q.
 func (q *Queue[T]) CheckInvariants() error {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -179,5 +180,37 @@ func TestForeignAddIsNoFailureOfTheWorker(t *testing.T) {
 		}
 		q.Done("a")
 		wantAt(t, q, "a", "waiting 1m0s")
+	})
+}
+
+// The retry of a held key interrupts nobody when it comes due. An add does, even if the retry came first.
+func TestRetryDueWhileHeldIsQuiet(t *testing.T) {
+	script(t, pq.Config[string]{RateLimiter: fixed(time.Second)}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		again := q.AddedAgain("a")
+		wantClosed := func(when string, want bool) {
+			t.Helper()
+			select {
+			case <-again:
+				if !want {
+					t.Errorf("AddedAgain is closed: %s", when)
+				}
+			default:
+				if want {
+					t.Errorf("AddedAgain is not closed: %s", when)
+				}
+			}
+		}
+		q.Fail(t.Context(), "a", workqueue.Failure{})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if st := q.Stats(); st.Again != 1 {
+			t.Errorf("Stats() = %+v, want the retry to be due", st)
+		}
+		wantClosed("by a retry", false)
+		q.Add("a")
+		wantClosed("by an add", true)
+		q.Done("a")
 	})
 }

@@ -33,7 +33,7 @@ func (q *Queue[T]) ShutDownWithDrain() {
 	_ = q.drain(context.Background(), func() (again bool) {
 		q.logLeft()
 		q.dropLeft()
-		return true // If a worker has come after all, until it is Done.
+		return true // Wait on: a worker may have taken a key after all.
 	})
 }
 
@@ -66,14 +66,10 @@ func (q *Queue[T]) idle() time.Duration {
 	return q.config.Clock.Since(q.mu.idleSince)
 }
 
-// logLeft logs how many keys are queued, the first time that it is called.
+// logLeft logs how many keys are queued, the first time that there are any.
 func (q *Queue[T]) logLeft() {
-	q.mu.Lock()
-	n, logged := q.mu.queued, q.mu.leftLogged
-	q.mu.leftLogged = true
-	q.unlock()
-	if !logged && n > 0 {
-		gate.LogLeft(nil, q.config.Name, n)
+	if n := q.Len(); n > 0 {
+		q.leftLogged.Do(func() { gate.LogLeft(nil, q.config.Name, n) })
 	}
 }
 

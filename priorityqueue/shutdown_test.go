@@ -187,3 +187,24 @@ func TestDrainWithoutWorkersEnds(t *testing.T) {
 		}
 	})
 }
+
+// A worker may take the last key just before a drain would log it. If the key is left later, it is logged.
+func TestDrainLogsWhenKeysAreLeft(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		q.Add("a")
+		drain := testkit.Start(func() bool { q.ShutDownWithDrain(); return true })
+		drain.MustBlock(t, "a drain while a worker holds a key")
+		q.LogLeft() // It has waited for 10 s, and then the worker has taken the key.
+		q.Done("a")
+		time.Sleep(10 * time.Second)
+		drain.MustReturn(t, "a drain that nobody helps")
+		if lines := log.String(); strings.Count(lines, "keys=1\n") != 1 || strings.Count(lines, "\n") != 1 {
+			t.Errorf("log: %q", lines)
+		}
+	})
+}
