@@ -215,3 +215,22 @@ func TestFailOverLimiterThatForgets(t *testing.T) {
 		}
 	})
 }
+
+// After shutdown Fail takes back a retry that has come due while the key was held, and adds none.
+func TestFailAfterShutDownTakesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewQueue[string](nil, workqueue.TypedRateLimitingQueueConfig[string]{})
+		q.Add("a")
+		hold(t, q, "a")
+		q.Fail(t.Context(), "a", workqueue.Failure{AtLeast: time.Minute})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if st := q.Stats(); st.Again != 1 {
+			t.Errorf("Stats() = %+v, want the retry to be due", st)
+		}
+		q.ShutDown()
+		q.Fail(t.Context(), "a", workqueue.Failure{AtLeast: time.Minute})
+		q.Done("a")
+		wantLen(t, q, 0)
+	})
+}

@@ -285,8 +285,7 @@ func (q *wrapper[T]) finishHere(item T) (known, own bool) {
 	return true, own
 }
 
-// removeLocked removes item's record. A map does not shrink, so an empty one that was large is
-// replaced.
+// removeLocked removes item's record. A map does not shrink, so an empty one that was large is replaced.
 func (q *wrapper[T]) removeLocked(item T) {
 	q.mu.most = max(q.mu.most, len(q.mu.keys))
 	if delete(q.mu.keys, item); len(q.mu.keys) == 0 && q.mu.most > 1<<10 {
