@@ -40,8 +40,8 @@ type Extended[T comparable] interface {
 
 	// AddCause is Add that says why. When adds are merged, so are their causes.
 	AddCause(key T, cause Cause)
-	// Causes returns why key, queued or held, was added before its hand-out. A queue on a server knows the causes
-	// of held keys alone.
+	// Causes returns why key, queued or held, was added before its hand-out. A queue on a server knows the
+	// causes of held keys alone.
 	Causes(key T) Causes
 	// AddedAgain returns a channel that is closed when key is added or comes due while a worker holds it. Quiet
 	// adds and the key's own retry do not close it. It is nil if no worker holds key.

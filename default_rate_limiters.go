@@ -179,7 +179,7 @@ func (w TypedWithMaxWaitRateLimiter[T]) Forget(item T) { w.limiter.Forget(item) 
 
 func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limiter.NumRequeues(item) }
 
-// failureCounts counts failures by key, for the limiters that embed it. A key without failures takes no memory.
+// failureCounts counts failures by key, for limiters that embed it. A key without failures takes no memory.
 type failureCounts[T comparable] struct {
 	// some reports whether keys is not empty. It is written under mu and read without, so that forgetting a key
 	// costs next to nothing while no key fails: a worker forgets each key.
