@@ -13,7 +13,7 @@ import (
 
 // Loop is the goroutine of a queue that makes keys ready when they are due. It runs only while a key waits.
 // The queue has the keys and their lock. When it lets a key wait it calls TendLocked under the lock and, if
-// that returns true, Wake, under the lock or after it. Times are durations since the Loop first read its clock.
+// that returns true, Wake, under the lock or not. Times are durations since the Loop first read its clock.
 type Loop struct {
 	clock   clock.Clock
 	epoch   atomic.Pointer[time.Time] // nil until the clock was first read
