@@ -137,14 +137,32 @@ func Terminal(err error) error {
 
 type fatalError struct{ wrapper }
 
-// Fatal wraps an error so that its key is given up, and Run ends as after Stop(Running) and returns err. It
-// returns nil if err is nil.
+// Fatal wraps an error so that its key is given up, and Run ends as after Stop(Running) and returns the
+// handler's error. It returns nil if err is nil.
 func Fatal(err error) error {
 	if err == nil {
 		return nil
 	}
 	return &fatalError{wrapper{err}}
 }
+
+// PanicError is the failure of a handler that panicked.
+type PanicError struct {
+	Value any    // what panic was called with
+	Stack []byte // the goroutine's stack, as debug.Stack returns it
+}
+
+// Error returns the value's text, without the stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value if it is an error, and nil otherwise.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// ErrGoexit is the failure of a handler that called [runtime.Goexit], as t.FailNow does.
+var ErrGoexit = errors.New("worker: runtime.Goexit was called")
 
 // request is what a handler's error asks for.
 type request struct {
@@ -210,8 +228,8 @@ func isInterruption(err error, wasAdded bool) bool {
 	return errors.Is(err, ErrAdded) || wasAdded && errors.Is(err, context.Canceled)
 }
 
-// NextOf returns, for a function that wraps a handler and has its ctx, what becomes of the key if the call
-// returns err now. A failure is NextRetry even if it is one too many.
+// NextOf returns what becomes of the key if the call of ctx returns err now, for a function that wraps a
+// handler. It is NextRetry even for a failure that would give the key up for its number or age.
 func NextOf(ctx context.Context, err error) Next {
 	return CallOf(ctx).read(err).next
 }

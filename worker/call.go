@@ -320,11 +320,11 @@ func (c *Tracked[T]) endCall() {
 	}
 	t.mu.Unlock()
 	c.endContext()
-	if calls > 1 && isPowerOfTwo(calls) { // It is called often, and the page says why.
+	if calls > 1 && isPowerOfTwo(calls) { // Snapshot.Busiest shows why it is called often.
 		if causes := t.queue.Causes(c.result.Key); !causes.IsZero() {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			t.mu.busiest.SetCauses(c.result.Key, c.result.Started, causes)
+			t.mu.busiest.SetCauses(c.result.Key, c.result.Started.Add(c.result.Duration), causes)
 		}
 	}
 }

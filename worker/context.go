@@ -59,7 +59,7 @@ type anyCall interface {
 // noCall is a call that has ended.
 var noCall anyCall = &Tracked[string]{tracker: new(Tracker[string]), base: context.Background()}
 
-// callInfo is what the tracker's mu guards of what a handler reads of its call. It is zero after the call.
+// callInfo is the part of a Call that is read under the tracker's mu. It is zero after the call.
 type callInfo struct {
 	attempt, priority, atOnce int
 	hasPriority               bool
@@ -142,11 +142,6 @@ func afterFunc(c clock.Clock, d time.Duration, f func()) (stop func()) {
 		}
 	}()
 	return cancel
-}
-
-// sleep waits for d, and reports whether ctx has not ended before.
-func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	return await(ctx, c.NewTimer(d))
 }
 
 // await waits for timer, and reports whether ctx has not ended before.

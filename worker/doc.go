@@ -19,7 +19,7 @@
 // The handler's error decides. [errors.As] looks in it for these, also wrapped or joined, and the first row
 // that is found counts:
 //
-//	(the lease was lost)   another process may have the key: no answer changes anything
+//	(the lease was lost)   another process may have the key: the answer is ignored, but Fatal still ends Run
 //	nil                    it is done: its failures are forgotten
 //	Fatal(err)             the key is given up: it is not retried. Run ends with err
 //	Terminal(err)          the key is given up
@@ -27,15 +27,17 @@
 //	RequeueAfter(d)        it is due again after d, earlier failures are forgotten; beside another error, as in
 //	                       errors.Join(err, RequeueAfter(d)), it is RetryAfter(err, d)
 //	Requeue{...}           the same, with another priority
-//	Every(period)          it is due again at its own moment of each period; beside another error that counts
-//	ErrAdded               it was interrupted: it comes at once, nothing is counted or forgotten
+//	Every(period)          it is due again at its own moment of each period; beside another error, only
+//	                       that error counts
+//	ErrAdded               it was interrupted (so is context.Canceled after an add has ended UntilAdded): it
+//	                       comes at once, no failure is counted or forgotten
 //	any other error        a failure: the key is retried when the queue's limiter says
 //
 // A key is given up when it has failed MaxRetries times in a row, or for longer than RetryFor, and fails once
 // more. The queue counts the failures, in all processes that share it. A failure before the delay of the last
 // one has passed, because an event came, does not count.
 //
-// If the end of the pool has ended its context, a handler's error that would be retried is no failure: the
+// If the end of the pool has ended the handler's context, an error that would be retried is no failure: the
 // key is handed back as it came, with its failures, priority and causes.
 //
 // # The handler's context
@@ -71,9 +73,9 @@
 //
 //  1. Options.Drain decides what is still finished, for up to Options.DrainTimeout.
 //  2. The handlers' contexts end, and handlers get Options.CancelGrace to notice.
-//  3. The queue is shut down and emptied, unless Options.KeepQueue is set or others, such as another pool,
-//     have keys of it. Run waits for each Done, the server and List, up to one second or CancelGrace if that
-//     is longer. [Pool.Left] and the log have what is left undone.
+//  3. Unless Options.KeepQueue is set, the queue is shut down, and emptied if no others, such as another
+//     pool, have keys of it. Run waits for each Done, the server and List, up to one second or CancelGrace if
+//     that is longer. [Pool.Left] and the log have what is left undone.
 //
 // If somebody else shuts the queue down, all that is queued is handled first, and step 3 follows. A handler
 // that is left behind keeps its key. When it returns after all, OnFinish and Done are called as always.

@@ -70,10 +70,12 @@ type givenUpKey[T comparable] struct {
 // add adds f, in place of the oldest one if there are too many.
 func (g *givenUpKeys[T]) add(f FailedKey[T]) {
 	g.added++
-	oldest := givenUpKey[T]{f, g.added}
-	if g.keys[f.Key] = oldest; len(g.keys) <= maxGivenUp {
+	added := givenUpKey[T]{f, g.added}
+	g.keys[f.Key] = added
+	if len(g.keys) <= maxGivenUp {
 		return
 	}
+	oldest := added
 	for _, k := range g.keys {
 		if k.number < oldest.number {
 			oldest = k

@@ -24,15 +24,15 @@ type hold[T comparable] struct {
 	key     T
 
 	reason      string
-	limit       time.Duration
-	slowDown    time.Duration // the least time of a key that is slowed down, see slowDownLocked
-	byHandler   bool          // the handler has arranged it
+	slowDown    time.Duration // how long the hold lasts at least, or 0: see slowDownLocked
+	byHandler   bool          // the handler has arranged it, and it is longer than slowDown
 	since       time.Time
 	callDone    func(key T) // calls the queue's Done
 	stopWaiting func()      // stops the timers, and ends the lease
 
-	// The tracker's mu guards these.
+	// The tracker's mu guards these. limit does not change after begin.
 
+	limit      time.Duration
 	phase      holdPhase
 	unreleased int // how many releases have not been called
 }
@@ -86,7 +86,7 @@ func (c *Tracked[T]) arrangeHold(reason string, limit time.Duration) (release fu
 func (h *hold[T]) releaseOne() {
 	h.tracker.mu.Lock()
 	h.unreleased--
-	isLast := h.unreleased == 0
+	isLast := h.unreleased == 0 && h.phase != holdArranged
 	h.tracker.mu.Unlock()
 	if isLast {
 		h.end()
@@ -103,25 +103,27 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 }
 
 // holdBeforeDone returns the hold that must come before the call's Done, or nil. A key whose lease is lost
-// needs none. To slow a key down counts as a release that comes after that time.
+// needs none. Slowing a key down is one more release, after slowDown.
 func (c *Tracked[T]) holdBeforeDone() *hold[T] {
 	t := c.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	h := c.hold
-	if h != nil && h.unreleased == 0 {
-		h = nil
-	}
-	if c.result.Next == NextLost || h == nil && c.slowDown == 0 {
+	if c.result.Next == NextLost {
 		return nil
 	}
-	if h == nil {
+	h := c.hold
+	if h == nil || h.unreleased == 0 {
+		if c.slowDown == 0 {
+			return nil
+		}
 		h = &hold[T]{tracker: t, key: c.result.Key,
 			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", c.result.AtOnce)}
 	}
-	if h.slowDown = c.slowDown; h.slowDown > 0 {
+	if h.slowDown = c.slowDown; h.slowDown > 0 { // One more release, by a timer.
 		h.unreleased++
-		h.limit = max(h.limit, h.slowDown)
+		if h.limit <= h.slowDown {
+			h.byHandler, h.limit = false, h.slowDown
+		}
 	}
 	h.phase = holdBegins
 	return h
@@ -178,9 +180,7 @@ func (h *hold[T]) end() bool {
 	if wasOn {
 		h.endLocked(now)
 	}
-	if h.phase != holdArranged {
-		h.phase = holdEnded
-	}
+	h.phase = holdEnded
 	t.mu.Unlock()
 	if !wasOn {
 		return false
@@ -200,7 +200,7 @@ func (h *hold[T]) end() bool {
 func (h *hold[T]) endLocked(now time.Time) {
 	mu, lasted := &h.tracker.mu, now.Sub(h.since)
 	mu.holdTimes.Observe(max(0, lasted))
-	if h.byHandler && lasted >= h.slowDown+shortestHold {
+	if h.byHandler && lasted >= 2*h.slowDown+shortestHold { // The timer of the slow-down may have been late.
 		mu.records.resetAtOnce(h.key) // What comes after a hold that has lasted does not come at once.
 	}
 	if h.isToLimit(now) {

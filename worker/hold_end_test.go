@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/leasing"
@@ -363,6 +365,47 @@ func TestHoldAfterEndHolds(t *testing.T) {
 		callOnHold(t, b, time.Minute, func() { done = true })
 		if st := b.Stats(); !done || st.OnHold != 0 {
 			t.Errorf("done: %v, %d on hold", done, st.OnHold)
+		}
+	})
+}
+
+// blockingClock is a clock whose Now waits for what it gets from the channel, if there is one.
+type blockingClock struct {
+	clock.RealClock
+	block atomic.Pointer[chan struct{}]
+}
+
+func (c *blockingClock) Now() time.Time {
+	if block := c.block.Load(); block != nil {
+		<-*block
+	}
+	return time.Now()
+}
+
+// A release that takes a while does not end what the same call arranges meanwhile.
+func TestReleaseDuringNextHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &blockingClock{}
+		b := worker.NewTracker(newQueue(), options{Clock: c})
+		call := b.Begin(t.Context(), "a")
+		release := worker.CallOf(call.Context()).Hold("the first", time.Minute)
+		block := make(chan struct{})
+		c.block.Store(&block)
+		go release()
+		synctest.Wait()
+		c.block.Store(nil)
+		worker.CallOf(call.Context()).Hold("the second", time.Minute)
+		call.End(nil)
+		var done atomic.Bool
+		call.Done(func() { done.Store(true) })
+		close(block)
+		synctest.Wait()
+		if s := b.Stats(); done.Load() || s.OnHold != 1 {
+			t.Errorf("done: %v, %d on hold", done.Load(), s.OnHold)
+		}
+		time.Sleep(time.Hour)
+		if s := b.Stats(); !done.Load() || s.HoldsToLimit != 1 {
+			t.Errorf("done: %v, %+v", done.Load(), s)
 		}
 	})
 }

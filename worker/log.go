@@ -1,16 +1,14 @@
 package worker
 
 import (
+	"cmp"
 	"log/slog"
 	"strings"
 )
 
 // setLogger sets the logger. A pool does that in Run, so that a slog.SetDefault between New and Run counts.
 func (t *Tracker[T]) setLogger() {
-	t.logger = t.options.Logger
-	if t.logger == nil {
-		t.logger = slog.Default()
-	}
+	t.logger = cmp.Or(t.options.Logger, slog.Default())
 	if t.options.Name != "" {
 		t.logger = t.logger.With("queue", t.options.Name)
 	}

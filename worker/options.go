@@ -31,8 +31,8 @@ type Options[T comparable] struct {
 	// no limit.
 	RetryFor time.Duration
 
-	// StartLimit bounds how many calls begin in a time. Keys stay queued meanwhile. A change of it is noticed
-	// within a second. Its burst must be at least 1, unless its rate is rate.Inf. Nil means no limit.
+	// StartLimit bounds the rate at which calls begin. Keys stay queued meanwhile. A change is noticed within a
+	// second. Its burst must be at least 1, unless its rate is rate.Inf. Nil means no limit.
 	StartLimit *rate.Limiter
 
 	// List returns all keys, for programs that may miss events. Run calls it when it begins, and adds every key
@@ -63,8 +63,8 @@ type Options[T comparable] struct {
 	// OnFinish is called after each call of the handler, before Done, by several workers at once. The context
 	// is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a stuck call, with its context, in a goroutine of its own. It may still run
-	// when Run has returned.
+	// OnStuck is called once for a stuck call, with its context, in a goroutine of its own, so for several calls
+	// at once. It may still run when Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 
 	// Ready is for caches that must have synced: the workers start when it has returned nil. An error is fatal.

@@ -42,8 +42,8 @@ type Pool[T comparable] struct {
 	mu struct {
 		*sync.Mutex
 		phase phase
-		// target is how many workers are wanted. From the first growLocked until the pool is to end, there are as
-		// many: fewer once some have found the queue shut down and empty, more while surplus ones have a key.
+		// target is how many workers are wanted. Fewer exist before Run starts them, in a pause, and once some have
+		// found the queue shut down and empty. More exist while surplus ones have a key.
 		target     int
 		pause      poolPause
 		readySince time.Time // when Options.Ready was called that has not returned, or zero
@@ -56,8 +56,8 @@ type Pool[T comparable] struct {
 		cancelStart context.CancelFunc // is called without mu: it may call methods of Run's context
 
 		fatal error
-		// notStarted has the keys that were to come at once, and came too late to be started or to be added. (An
-		// earlier add may bring them nevertheless.)
+		// notStarted has the keys whose add at once the queue refused after its shutdown, or may have. If an
+		// earlier add brings one after all, startCall removes it.
 		notStarted map[T]struct{}
 		left       Left[T]
 	}
@@ -229,8 +229,8 @@ func (p *Pool[T]) removeLocked(w *worker[T]) {
 //	a later Done of another worker        that worker asks the queue after it
 //	a later Done of a hold                afterHoldLocked starts workers, which ask the queue
 //
-// So after the last worker has left, and if no hold is left, the pool holds no key and ends. (What others
-// hold comes to them.) It does not end in a pause: see SetWorkers.
+// So after the last worker has left, and if no hold is left, the pool holds no key and ends. (A key that
+// others hold is theirs.) While no workers are wanted, as in a pause, it does not end.
 func (p *Pool[T]) leave(w *worker[T]) (left bool) {
 	go p.tracker.closeHolds() // A Done may block.
 	p.mu.Lock()
@@ -258,8 +258,8 @@ func (p *Pool[T]) mayStartLocked() bool {
 }
 
 // SetWorkers changes how many handlers run at once, also before Run. It does not wait: surplus workers finish
-// the key that they have or are getting. With 0 Run does not return when somebody else shuts the queue down.
-// SetWorkers returns an error if n is negative.
+// the key that they have or are getting. With 0, as in a pause, Run does not return when somebody else shuts
+// the queue down. SetWorkers returns an error if n is negative.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)

@@ -20,10 +20,12 @@ func (p *Pool[T]) Pause(d time.Duration) {
 	if d <= 0 {
 		return
 	}
+	isSet := make(chan struct{}) // The timer may fire before the pause is set.
+	defer close(isSet)
 	pause := poolPause{on: true, stop: func() {}}
 	if d < math.MaxInt64 { // The clock is foreign code, so it is asked without mu.
 		pause.until = p.options.Clock.Now().Add(d)
-		pause.stop = afterFunc(p.options.Clock, d, func() { p.endPauseAt(pause.until) })
+		pause.stop = afterFunc(p.options.Clock, d, func() { <-isSet; p.endPauseAt(pause.until) })
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -51,7 +51,6 @@ func (c *Tracked[T]) readRecordLocked() {
 // once again and again.
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	r := &c.result
-	isAtOnce := r.Next == NextInterrupted || r.Next == NextRequeue && r.After <= 0
 	if r.Next == NextLost {
 		return
 	}
@@ -61,7 +60,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	defer t.mu.Unlock()
 	delete(t.mu.givenUp.keys, r.Key)
 	var rec record
-	if isAtOnce {
+	if r.Next == NextInterrupted || r.Next == NextRequeue && r.After <= 0 {
 		rec.atOnce = c.atOnce + 1
 		r.AtOnce = rec.atOnce
 		c.slowDownLocked()
@@ -155,7 +154,7 @@ func (t *Tracker[T]) dropExpiredRecords() {
 }
 
 // readRecords returns how many keys are slowed down, and the age of the oldest change that no call has
-// answered and that is not queued. Keys on hold do not count, but for those that are slowed down.
+// answered and that is not queued. Keys that a handler holds do not count; keys that are slowed down do.
 func (t *Tracker[T]) readRecords(now time.Time) (looping int, oldest time.Duration) {
 	note := func(since time.Time) {
 		if !since.IsZero() {

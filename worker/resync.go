@@ -116,7 +116,7 @@ func (p *Pool[T]) keepListing(ctx context.Context, lists chan<- []T) {
 			retry = min(2*retry, listRetryMax)
 			p.tracker.logger.ErrorContext(ctx, "The keys could not be listed", "err", err, "again", wait)
 		}
-		sleep(ctx, p.options.Clock, wait)
+		await(ctx, p.options.Clock.NewTimer(wait))
 	}
 }
 

@@ -92,3 +92,23 @@ func TestTwoOnOneQueueEndTogether(t *testing.T) {
 		second.returnedLeaving("1 queued and not started: queued")
 	})
 }
+
+// Stop(All) does not end the wait of somebody who has shut the queue down before.
+func TestStopDuringShutDownContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		p := worker.New(q, takes(time.Second), options{})
+		q.Add("a")
+		q.Add("b")
+		r := run(t, p)
+		drained := make(chan error, 1)
+		go func() { drained <- q.ShutDownContext(t.Context()) }()
+		synctest.Wait()
+		p.Stop(worker.All)
+		r.after(time.Minute)
+		r.returnedLeaving("nothing")
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -45,7 +45,7 @@ func (p *Pool[T]) awaitStart(ctx context.Context) error {
 			return nil
 		}
 		p.waitsForToken.Store(true)
-		sleep(ctx, p.options.Clock, min(wait, maxStartWait))
+		await(ctx, p.options.Clock.NewTimer(min(wait, maxStartWait)))
 	}
 	return ctx.Err()
 }

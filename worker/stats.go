@@ -16,7 +16,8 @@ type Stats struct {
 	Queue string `json:"queue"`
 
 	// Wanted is the number of workers that SetWorkers or Options ask for, and 0 once Run has returned. Living
-	// is the number of those that exist, after Run with handlers that were left behind.
+	// is the number of those that exist, after Run with handlers that were left behind. Once the queue is shut
+	// down and empty, idle workers leave.
 	Wanted int `json:"wanted"`
 	Living int `json:"living"`
 	// Paused reports a pause, see [Pool.Pause]. PausedUntil is zero if it lasts until Resume.
@@ -47,8 +48,8 @@ type Stats struct {
 	Interrupted uint64 `json:"interrupted"`
 	// Looping is the number of keys that are slowed down, see [Call.AtOnce].
 	Looping int `json:"looping"`
-	// OnHold is the number of keys on hold, and of those that are slowed down after interruptions. HoldsToLimit
-	// counts the holds of [Call.Hold] that have come to their limit.
+	// OnHold is the number of keys on hold, including those that are slowed down after interruptions.
+	// HoldsToLimit counts the holds of [Call.Hold] that have come to their limit.
 	OnHold       int    `json:"on_hold"`
 	HoldsToLimit uint64 `json:"holds_to_limit"`
 
@@ -209,7 +210,7 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) int {
 		n.Failed++
 		n.GivenUp++
 	}
-	return int(t.mu.busiest.Add(r.Key, r.Started))
+	return int(t.mu.busiest.Add(r.Key, r.Started.Add(r.Duration)))
 }
 
 // nonEmpty returns what h has counted, or nil if that is nothing.

@@ -29,10 +29,7 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 		calls, next := t.findStuck(loop.Time(now), limit)
 		t.readStacks(calls)
 		for _, c := range calls {
-			if isClosed(stop) {
-				return
-			}
-			t.reportStuck(c, loop.Time(now))
+			go t.reportStuck(c, loop.Time(now)) // The logger and OnStuck may block.
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
 	}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,7 +180,7 @@ func TestStuckOnAFakeClock(t *testing.T) {
 	})
 }
 
-// Run does not wait for a hook, and while one call runs there is no other.
+// Neither Run nor the reports of other handlers wait for a hook that blocks.
 func TestOnStuckThatBlocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
@@ -189,13 +190,13 @@ func TestOnStuckThatBlocks(t *testing.T) {
 			OnStuck: func(context.Context, stuck) { j.add("reported"); time.Sleep(time.Hour) },
 		}))
 		r.after(2 * time.Second)
+		if n := len(j.take()); n != 2 {
+			t.Errorf("%d reports", n)
+		}
 		r.cancel()
 		r.after(3 * time.Second)
 		_ = r.returned()
 		r.after(2 * time.Hour)
-		if n := len(j.take()); n != 1 {
-			t.Errorf("%d reports", n)
-		}
 	})
 }
 
@@ -218,6 +219,7 @@ func sleepFarDown(n int, d time.Duration) {
 func TestStackOfStuckHandlers(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		logs := new(logBuffer)
+		var mu sync.Mutex // for reports
 		var reports []stuck
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			switch key {
@@ -233,6 +235,8 @@ func TestStackOfStuckHandlers(t *testing.T) {
 			return worker.Terminal(errBroken)
 		}, options{Workers: 3, StuckAfter: time.Second, Logger: slog.New(slog.NewTextHandler(logs, nil)),
 			OnStuck: func(_ context.Context, s stuck) {
+				mu.Lock()
+				defer mu.Unlock()
 				reports = append(reports, s)
 			}})
 		for range 3 {
@@ -294,11 +298,14 @@ func testLongStacks(t *testing.T, n int) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		addNumbers(q, n)
+		var mu sync.Mutex // for the counts
 		stacks, others := 0, 0
 		r := run(t, worker.New(q, func(context.Context, string) error {
 			sleepFarDown(100, time.Minute)
 			return nil
 		}, options{Workers: n, StuckAfter: time.Second, OnStuck: func(_ context.Context, s stuck) {
+			mu.Lock()
+			defer mu.Unlock()
 			switch {
 			case strings.HasPrefix(s.Stack, "goroutine "):
 				stacks++

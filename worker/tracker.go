@@ -65,7 +65,7 @@ type Tracker[T comparable] struct {
 		records     records[T]
 		givenUp     givenUpKeys[T]
 		holds       holds[T]
-		// counted has the numbers that only grow, and those of the last list: callStats adds the others.
+		// counted has the numbers that only grow, and those of the last list: callStatsLocked adds the others.
 		counted     Stats
 		durations   observe.Histogram
 		busiest     sketch.Counts[T]

@@ -71,7 +71,7 @@ func (m *minute[K]) dropRarest() (least uint64) {
 	return least
 }
 
-// SetCauses says why a key came that was added at that time.
+// SetCauses says why a key came that was counted at that time.
 func (c *Counts[K]) SetCauses(key K, at time.Time, causes workqueue.Causes) {
 	m := c.minute(numberOf(at))
 	if count, found := m.counts[key]; found {

@@ -72,6 +72,27 @@ func TestBusiestDelaysAndHolds(t *testing.T) {
 	})
 }
 
+// A call counts in the minute of its end, and so a long one does not replace the counts of another minute.
+func TestBusiestWithLongCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+		tracker := NewTracker(q, Options[string]{})
+		long := tracker.Begin(t.Context(), "long")
+		time.Sleep(10*time.Minute + 30*time.Second)
+		for range 100 {
+			tracker.Begin(t.Context(), "busy").End(nil)
+		}
+		long.End(nil)
+		if busiest := tracker.Snapshot(2).Busiest; len(busiest) != 1 || busiest[0].Calls != 100 {
+			t.Errorf("%+v", busiest)
+		}
+		if share := tracker.Stats().BusiestShare; share != 100.0/101 {
+			t.Errorf("one key has %v of the calls", share)
+		}
+		q.ShutDown()
+	})
+}
+
 // Keys with equally many calls stay in their places.
 func TestBusiestOrder(t *testing.T) {
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
