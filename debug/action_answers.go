@@ -23,8 +23,7 @@ func (d keysDone) sentence(done string) string {
 	return text + "."
 }
 
-// pauseText says what a pause or its end has done, or will do after the outage of the queue's server, and
-// that no key has the group if that is so: its name may be mistyped.
+// pauseText says what a pause or its end has done, or will do after the outage of the queue's server.
 func (a *action) pauseText(r *reading, group string, lasts time.Duration) string {
 	length := ""
 	if lasts > 0 {
@@ -32,11 +31,7 @@ func (a *action) pauseText(r *reading, group string, lasts time.Duration) string
 	}
 	switch {
 	case a.ofGroup:
-		text := fmt.Sprintf(a.done, called(short(group, maxName)), length)
-		if r.entry.queue.SnapshotGroup(group).Keys == 0 {
-			text += " No key has that group now: is it called so?"
-		}
-		return text
+		return fmt.Sprintf(a.done, called(short(group, maxName)), length)
 	case r.Missing() != "":
 		return "The queue's server did not answer in time. It is " + a.Name + "d as soon as it does."
 	case a.Name == "pause" && r.entry.queue.Pause == nil:
@@ -45,9 +40,9 @@ func (a *action) pauseText(r *reading, group string, lasts time.Duration) string
 	return a.done + length + "."
 }
 
-// retryText says what keeps the key that was retried from coming at once, if something does.
+// retryText says that the key was added, and what keeps it from coming at once.
 func (r *reading) retryText(key any) string {
-	q := r.entry.queue
+	q, began := r.entry.queue, time.Now()
 	now, _ := q.SnapshotKey(key)
 	text := "Added " + called(short(keyText(key), maxKey)) + "."
 	switch {
@@ -61,6 +56,8 @@ func (r *reading) retryText(key any) string {
 		text += " The queue or its workers are paused."
 	case now.Blocked:
 		text += " Its group is at its limit or paused."
+	case now.State == "" && r.noteMissing(began) == nil:
+		text += " The queue does not have it now: it may be done already, or another replica has its slot."
 	}
 	return text
 }

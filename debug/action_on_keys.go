@@ -25,17 +25,18 @@ var (
 
 // keyAction is an action on keys, and what has become of it.
 type keyAction struct {
-	*keyWalk
-	*action
+	walk  *keyWalk
+	do    *action
 	until time.Time // when it must end
-	keysDone
+	done  keysDone
 	// failed is why the others are left, or nil.
 	failed error
 }
 
 // actOnKeys does what form asks for to the key that it names, or to a set. Text says what was done.
 func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (done keysDone, text string, err error) {
-	if r.readKeys(); r.missing != nil && !do.ofPools {
+	r.readKeys()
+	if r.missing != nil && !do.ofPools {
 		return done, "", r.missing
 	}
 	ofSet := form.Has("of") && do.ForAll != ""
@@ -46,13 +47,13 @@ func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (done keysD
 			return done, "", err
 		}
 	}
-	a := &keyAction{keyWalk: &keyWalk{reading: r}, action: do, until: time.Now().Add(actionTime)}
+	a := &keyAction{walk: &keyWalk{reading: r}, do: do, until: time.Now().Add(actionTime)}
 	if ofSet {
 		text, err = a.set(form.Get("of"), form.Get("error"), form.Get("count"))
 	} else {
 		text, err = a.single(form.Get("key"), form.Get("id"))
 	}
-	return a.keysDone, text, err
+	return a.done, text, err
 }
 
 // set acts on all keys of a set whose errors contain text. confirmed is how many the reader has expected.
@@ -61,13 +62,14 @@ func (a *keyAction) set(set, text, confirmed string) (string, error) {
 	if states == nil {
 		return "", errNoSet
 	}
-	a.each(a.keys(text, states...))
-	a.LeftMore = a.isPartial()
+	a.each(a.walk.keys(text, states...))
+	d := &a.done
+	d.LeftMore = a.walk.isPartial()
 	if n, err := strconv.Atoi(confirmed); err == nil {
-		a.Gone = max(a.Gone, n-a.Keys-a.Left)
+		d.Gone = max(d.Gone, n-d.Keys-d.Left)
 	}
-	text = a.sentence(a.doneToAll)
-	if err := cmp.Or(a.failed, a.missing); err != nil {
+	text = d.sentence(a.do.doneToAll)
+	if err := cmp.Or(a.failed, a.walk.missing); err != nil {
 		return text, refuse(statusOf(err), "%s %s", err, text)
 	}
 	return text, nil
@@ -86,30 +88,30 @@ func (a *keyAction) single(text, id string) (string, error) {
 	switch {
 	case a.failed != nil:
 		return "", a.failed
-	case a.Keys == 0:
-		return "", refuse(http.StatusNotFound, "%s", a.noKey)
-	case a.Name == "retry":
-		return a.retryText(keys[0].key()), nil
+	case a.done.Keys == 0:
+		return "", refuse(http.StatusNotFound, "%s", a.do.noKey)
+	case a.do.Name == "retry":
+		return a.walk.retryText(keys[0].key()), nil
 	}
-	return fmt.Sprintf(a.done, called(short(text, maxKey))), nil
+	return fmt.Sprintf(a.do.done, called(short(text, maxKey))), nil
 }
 
 // find returns the keys that the page shows with that text and, unless it is empty, that id. If the queue
 // does not answer, the keys that the pools know must do for an action of theirs.
 func (a *keyAction) find(text, id string) (keys []knownKey, err error) {
-	s := a.startSearch(text, id)
+	w, s := a.walk, a.walk.startSearch(text, id)
 	switch {
 	case s.exact:
-	case a.ofPools:
-		s.goOver(concat(a.listed(stateOnHold), a.listed(stateProcessing)))
+	case a.do.ofPools:
+		s.goOver(concat(w.listed(stateOnHold), w.listed(stateProcessing)))
 	default:
-		s.goOver(a.all())
+		s.goOver(w.all())
 	}
-	s.look(a.reading)
+	s.look(w.reading)
 	switch {
-	case a.missing != nil && !a.ofPools:
-		return nil, a.missing
-	case a.ctx.Err() != nil:
+	case w.missing != nil && !a.do.ofPools:
+		return nil, w.missing
+	case w.ctx.Err() != nil:
 		return nil, errNoTime
 	case !s.exact:
 		return nil, nil
@@ -123,16 +125,17 @@ func (a *keyAction) each(keys iter.Seq[knownKey]) {
 		began := time.Now()
 		switch {
 		case a.failed != nil || !began.Before(a.until):
-			a.Left++
-		case a.toKey(a.reading, k):
-			a.Keys++
-		case !a.ofPools && a.noteMissing(began) != nil: // It may be there still.
-			a.Left, a.failed = a.Left+1, a.missing
+			a.done.Left++
+		case a.do.toKey(a.walk.reading, k):
+			a.done.Keys++
+		case !a.do.ofPools && a.walk.noteMissing(began) != nil: // It may be there still.
+			a.done.Left++
+			a.failed = a.walk.missing
 		default:
-			a.Gone++
+			a.done.Gone++
 		}
 	}
-	if a.failed == nil && a.ifShutDown != "" && a.entry.queue.Stats().ShuttingDown {
+	if a.failed == nil && a.do.ifShutDown != "" && a.walk.entry.queue.Stats().ShuttingDown {
 		a.failed = errEnded
 	}
 }
@@ -154,10 +157,11 @@ func (h *Handler) count(r *reading, set, text string) (n int, isPartial bool, er
 	if states == nil {
 		return 0, false, errNoSet
 	}
-	if r.readKeys(); r.missing != nil {
+	r.readKeys()
+	if r.missing != nil {
 		return 0, true, r.missing
 	}
-	done, err := h.searching.take(r.ctx)
+	done, err := h.turnFor(r, states...)
 	defer done()
 	if err != nil {
 		return 0, true, err

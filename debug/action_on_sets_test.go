@@ -112,6 +112,9 @@ func TestManyKeysAtOnce(t *testing.T) {
 		h.act(t, 400, "q", "remove", "of", "all")
 		h.act(t, 400, "q", "cancel", "of", "failing")
 		h.act(t, 400, "q", "retry", "key", "disk 1", "key", "disk 2")
+		if a := h.act(t, 400, "q", "retry", "key", "disk 1", "of", "failing"); a.Error != "The form has both key and of." {
+			t.Errorf("%+v", a)
+		}
 		if w := get(h, "?queue=q&count=everything"); w.Code != 400 {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
@@ -345,7 +348,7 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
 		inspect(h, "endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
-		many(h.Handler, 10, workqueue.Inspector{Stats: noStats, Add: func(any) {}})
+		many(h.Handler, 600, workqueue.Inspector{Stats: noStats, Add: func(any) {}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -354,7 +357,7 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		began := time.Now()
-		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 10 || time.Since(began) > time.Second {
+		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 600 || time.Since(began) > time.Second {
 			t.Errorf("after %v: %+v", time.Since(began), b)
 		}
 		// What does wait for it, and gives up, does not say that there are no keys.
@@ -366,12 +369,16 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 		if w := get(h, "?queue=q&count=everything"); w.Code != 400 || time.Since(began) > time.Second {
 			t.Errorf("a count of no set: %d after %v", w.Code, time.Since(began))
 		}
-		for _, state := range []string{"failing", "queued"} {
-			wantBody(t, get(h, "?queue=q&state="+state), "try again in a minute", "There may be more keys",
-				"Not known.")
+		// What is listed completely does not.
+		began = time.Now()
+		wantBody(t, get(h, "?queue=q&state=queued"), "No key waits for a worker.")
+		if c := count(t, h, "given_up"); c != (counted{}) || time.Since(began) > time.Second {
+			t.Errorf("%+v after %v", c, time.Since(began))
 		}
+		wantBody(t, get(h, "?queue=q&state=failing"), "try again in a minute", "There may be more keys", "250 of 512")
+		wantBody(t, get(h, "?queue=q&state=failing&error=none"), "try again in a minute", "Not known.")
 		if p := getJSON[keysPage](t, h, "?queue=q&state=failing"); !strings.Contains(p.Error,
-			"try again in a minute") {
+			"try again in a minute") || len(p.Keys) != 250 || !p.More {
 			t.Errorf("a page during a search: %+v", p)
 		}
 		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "There may be more keys", "Not known.")

@@ -151,6 +151,8 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (done keys
 		text = do.pauseText(r, form.Get("group"), a.For)
 	case len(form["key"]) > 1:
 		err = refuse(http.StatusBadRequest, "The form has more than one field key.")
+	case form.Has("key") && form.Has("of"):
+		err = refuse(http.StatusBadRequest, "The form has both key and of.")
 	case form.Has("key") || form.Has("of") && do.ForAll != "":
 		done, text, err = h.actOnKeys(r, do, form)
 	default:

@@ -33,7 +33,7 @@ type action struct {
 }
 
 // actions are all of them, in the order of the buttons.
-var actions = []*action{
+var actions = actionSet{
 	{
 		Name: "retry", Button: "Retry now", ForAll: "Retry all",
 		isPossible: func(r *reading) bool { return r.HasQueue() },
@@ -124,14 +124,14 @@ func (s actionSet) Has(name string) bool {
 	return slices.ContainsFunc(s, func(a *action) bool { return a.Name == name })
 }
 
-// only returns those of the actions that have one of the names.
-func (s actionSet) only(names ...string) actionSet {
-	return slices.DeleteFunc(slices.Clone(s), func(a *action) bool { return !slices.Contains(names, a.Name) })
+// without returns the others than those.
+func (s actionSet) without(those func(*action) bool) actionSet {
+	return slices.DeleteFunc(slices.Clone(s), those)
 }
 
-// forKey returns what can be done with k.
-func (s actionSet) forKey(k keyRow) actionSet {
-	return slices.DeleteFunc(slices.Clone(s), func(a *action) bool { return a.suits == nil || !a.suits(k) })
+// only returns those of the actions that have one of the names.
+func (s actionSet) only(names ...string) actionSet {
+	return s.without(func(a *action) bool { return !slices.Contains(names, a.Name) })
 }
 
 // actionsOf returns what the queue and its pools can do.
@@ -139,7 +139,7 @@ func (h *Handler) actionsOf(r *reading) actionSet {
 	if h.audit == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(actions), func(a *action) bool {
+	return actions.without(func(a *action) bool {
 		return !a.isPossible(r) || a.ifShutDown != "" && r.Stats.ShuttingDown
 	})
 }

@@ -54,8 +54,13 @@ var (
 	}
 )
 
-// mean returns the mean of the times that were counted between two samples, or 0 without any.
-func mean(a, b [2]float64) float64 { return max(0, b[1]-a[1]) / max(1, b[0]-a[0]) }
+// mean returns the mean of the times that were counted between two samples, or NaN without any.
+func mean(a, b [2]float64) float64 {
+	if b[0] <= a[0] {
+		return math.NaN()
+	}
+	return max(0, b[1]-a[1]) / (b[0] - a[0])
+}
 
 // charts returns what is drawn on a page. A queue that does not read the clock has no dones and no times.
 func charts(samples []sample, isTimed bool) []chart {
@@ -71,13 +76,17 @@ func charts(samples []sample, isTimed bool) []chart {
 }
 
 // newChart draws the sources on one axis from 0 to the greatest of their values. The last sample is at the
-// right edge.
+// right edge. Without a count the last mean stays.
 func newChart(title string, samples []sample, text func(float64) string, of ...source) chart {
 	top, all := 0.0, make([][]float64, len(of))
 	for i, s := range of {
+		last := 0.0
 		for n := 1; n < len(samples); n++ {
-			value := s.of(samples[n-1], samples[n])
-			all[i], top = append(all[i], value), max(top, value)
+			if v := s.of(samples[n-1], samples[n]); !math.IsNaN(v) {
+				last = v
+			}
+			all[i] = append(all[i], last)
+			top = max(top, last)
 		}
 	}
 	c := chart{

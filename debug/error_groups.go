@@ -59,7 +59,8 @@ func (g errorGroups) add(k knownKey) {
 	for i, w := range words {
 		codes[i], p.named[i] = w.text, p.named[i] || w.named
 	}
-	if e := p.at(codes); k.failedState() == stateGivenUp {
+	e := p.at(codes)
+	if k.failedState() == stateGivenUp {
 		e.GivenUp++
 	} else {
 		e.Failing++

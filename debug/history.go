@@ -93,8 +93,10 @@ type rates struct{ Adds, Dones, Errors float64 }
 
 // rates returns the rates of the last minute.
 func (h *history) rates(now sample) rates {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	since := now
-	for i, s := range h.all() {
+	for i, s := range h.mu.samples {
 		if i == 0 || now.at.Sub(s.at) >= time.Minute {
 			since = s
 		}

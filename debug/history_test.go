@@ -105,7 +105,9 @@ func TestCharts(t *testing.T) {
 			`<span>0</span><span>0</span>`)
 		pass(q, 10, 97*time.Second)
 		time.Sleep(5 * time.Second)
-		wantBody(t, get(h, "?queue=q"), `aria-label="Mean times over the last 10m;`, `in work now`, `at most 1m 37s"`)
+		wantBody(t, get(h, "?queue=q"), `aria-label="Mean times over the last 10m;`, `in work now 1m 37s, at most 1m 37s"`)
+		time.Sleep(time.Minute) // Nothing is counted.
+		wantBody(t, get(h, "?queue=q"), `in work now 1m 37s, at most 1m 37s"`)
 		for n := range 70 {
 			q.Add(n)
 		}

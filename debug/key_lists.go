@@ -127,10 +127,14 @@ func distinct(except []knownKey, lists ...iter.Seq[knownKey]) iter.Seq[knownKey]
 		for _, k := range except {
 			seen[k.key()] = true
 		}
-		filtered(concat(lists...), func(k knownKey) bool {
-			isNew := !seen[k.key()]
+		for k := range concat(lists...) {
+			if seen[k.key()] {
+				continue
+			}
 			seen[k.key()] = true
-			return isNew
-		})(yield)
+			if !yield(k) {
+				return
+			}
+		}
 	}
 }

@@ -43,7 +43,7 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 	if row.Causes = row.InQueue.Causes; row.Causes == nil && !row.InPools.Causes.IsZero() {
 		row.Causes = &row.InPools.Causes
 	}
-	row.Actions = can.forKey(row)
+	row.Actions = can.without(func(a *action) bool { return a.suits == nil || !a.suits(row) })
 	return row
 }
 
@@ -51,7 +51,8 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 // leaves out given-up keys that fail again.
 func (r *reading) rows(keys []knownKey, state string) (rows []keyRow) {
 	for _, k := range keys {
-		if r.ask(&k); state == stateGivenUp && k.failedState() != state {
+		r.ask(&k)
+		if state == stateGivenUp && k.failedState() != state {
 			continue
 		}
 		rows = append(rows, r.row(k, nil))
@@ -141,14 +142,6 @@ func (k keyRow) FailedAt() (t time.Time) {
 		t = f.Time
 	}
 	return t
-}
-
-// Error returns the last error.
-func (k keyRow) Error() string {
-	if k.Failure == nil {
-		return ""
-	}
-	return k.Failure.Err
 }
 
 // keyText returns what a key is called: a string itself, of other types what fmt says. It calls the

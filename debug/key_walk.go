@@ -35,20 +35,20 @@ func (w *keyWalk) all() iter.Seq[knownKey] {
 	return concat(inPools, w.in(stateGivenUp), w.allInQueue)
 }
 
-// in yields the keys in a state.
+// in yields the keys in a state. It sets hasLeft at once if a pool has more than it lists.
 func (w *keyWalk) in(state string) iter.Seq[knownKey] {
 	switch {
 	case !w.lists[state].hasMore:
 		return w.listed(state)
 	case state == stateGivenUp:
 		return w.allGivenUp
-	case !w.HasQueue(): // A pool alone does not list more.
-		w.hasLeft = true
+	case !w.HasQueue():
+		w.hasLeft = true // A pool alone does not list more.
 		return w.listed(state)
 	}
 	others := filtered(w.allInQueue, func(k knownKey) bool {
 		if state == stateFailing {
-			return k.inQueue.Requeues > 0
+			return k.inQueue.Failures.Count > 0
 		}
 		return k.state() == state && !k.inQueue.OnHold
 	})
@@ -90,7 +90,8 @@ func (w *keyWalk) allInQueue(yield func(knownKey) bool) {
 			w.hasLeft = true
 			return
 		}
-		if w.looked++; !yield(fromQueue(k)) {
+		w.looked++
+		if !yield(fromQueue(k)) {
 			return
 		}
 		if w.looked%256 == 0 {
@@ -106,8 +107,8 @@ func (w *keyWalk) allInQueue(yield func(knownKey) bool) {
 // turn lets one caller at a time go over all keys of a queue.
 type turn chan struct{}
 
-// take waits until no other caller has the turn, and done lets the next one have it. Done must be called even
-// after an error: others have kept the turn until ctx ended.
+// take waits for the turn, and done gives it back. The error says that others kept it until ctx ended; done
+// does nothing then.
 func (t turn) take(ctx context.Context) (done func(), err error) {
 	select {
 	case t <- struct{}{}:
@@ -116,4 +117,12 @@ func (t turn) take(ctx context.Context) (done func(), err error) {
 		return func() {}, refuse(http.StatusServiceUnavailable,
 			"Others are going over all keys: try again in a minute.")
 	}
+}
+
+// turnFor takes the turn to go over all keys of r in the states, unless r's lists have them all.
+func (h *Handler) turnFor(r *reading, states ...string) (done func(), err error) {
+	if slices.ContainsFunc(states, func(state string) bool { return r.lists[state].hasMore }) {
+		return h.searching.take(r.ctx)
+	}
+	return func() {}, nil
 }

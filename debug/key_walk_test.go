@@ -58,6 +58,7 @@ func TestManyFailingKeys(t *testing.T) {
 		fail(t, q, n)
 	}
 	q.AddAfter(5000, time.Hour) // has not failed
+	q.AddRateLimited(6000)      // is requeued, without a failure
 	if n := count(t, h, "failing"); n.Count != 2000 {
 		t.Errorf("%+v", n)
 	}

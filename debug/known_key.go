@@ -16,12 +16,12 @@ const (
 	stateQueued     = string(workqueue.KeyQueued)
 	stateWaiting    = string(workqueue.KeyWaiting)
 	stateProcessing = string(workqueue.KeyProcessing)
-	stateOnHold     = "on_hold"  // on hold
+	stateOnHold     = "on_hold"  // its handler has returned, and Done comes later
 	stateFailing    = "failing"  // its last call has failed, and it is to be retried
 	stateGivenUp    = "given_up" // a pool or the queue itself does not try it any more
 
 	stateAbsent  = "absent"  // nothing is known of the key
-	stateUnknown = "unknown" // the queue's server did not answer
+	stateUnknown = "unknown" // the queue's server did not answer, or not all keys were looked at
 )
 
 // failedStates are the states of keys that have an error.

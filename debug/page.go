@@ -21,6 +21,8 @@ type page struct {
 	// Refresh is after how many seconds the page reloads, or 0, and HrefJSON its address as JSON.
 	Refresh  int
 	HrefJSON string
+	// Error says why there is nothing to show, or not all. Title is for a page with nothing else.
+	Title, Error string
 }
 
 // newPage returns a page that has gone over that many keys, and whose query has these names and values in
@@ -36,14 +38,9 @@ func newPage(looked int, json any, query ...any) page {
 // asJSON returns what the page is as JSON.
 func (p page) asJSON() any { return p.json }
 
-// gonePage says why there is nothing to show.
-type gonePage struct {
-	page
-	Title, Error string
-}
-
-func newGonePage(title, text string) *gonePage {
-	return &gonePage{page{json: object{"error": text}, Refresh: refreshSeconds}, title, text}
+// newGonePage returns a page that says why there is nothing to show.
+func newGonePage(title, text string) page {
+	return page{json: object{"error": text}, Refresh: refreshSeconds, Title: title, Error: text}
 }
 
 // pager says which of its pages a list shows, and links to those beside it, if there are any.

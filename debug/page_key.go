@@ -41,6 +41,9 @@ func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
 	if id != "" && len(p.Keys) == 0 {
 		absent := r.row(fromPool(worker.KeySnapshot[any]{Key: text}), nil)
 		absent.ID = id
+		if p.Incomplete {
+			absent.State = stateUnknown
+		}
 		p.Exact, p.Keys = true, []keyRow{absent}
 	}
 	if p.Exact && len(p.Keys) == 1 {

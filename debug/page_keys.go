@@ -14,9 +14,7 @@ type keysPage struct {
 	Queue   *reading
 	Section section
 	Pager   pager
-	// More reports that there may be more keys. Error says why not all are known.
-	More  bool
-	Error string
+	More    bool // reports that there may be more keys
 }
 
 // keysPage lists the keys of r that have the state and, if they fail or were given up, the errors that query
@@ -27,25 +25,32 @@ func (h *Handler) keysPage(r *reading, of stateSection, query url.Values) *keysP
 		text = cut(query.Get("error"), maxError)
 	}
 	r.readKeys()
-	w, p, keys, total := &keyWalk{reading: r}, &keysPage{Queue: r}, []knownKey(nil), 0
-	done, err := h.searching.take(r.ctx)
+	done, err := h.turnFor(r, of.State)
 	defer done()
-	if err == nil {
-		for k := range w.keys(text, of.State) {
-			if total++; total <= maxListed {
-				keys = append(keys, k)
-			}
+	w := &keyWalk{reading: r}
+	found := w.keys(text, of.State)
+	if err != nil {
+		found = filtered(w.listed(of.State), func(k knownKey) bool { return k.hasError(text) })
+	}
+	var keys []knownKey
+	total := 0
+	for k := range found {
+		total++
+		if total <= maxListed {
+			keys = append(keys, k)
 		}
 	}
-	if p.Error = r.Missing(); p.Error == "" && err != nil {
-		p.Error = err.Error()
+	missing := r.Missing()
+	if missing == "" && err != nil {
+		missing = err.Error()
 	}
+	p := &keysPage{Queue: r}
 	p.More = err != nil || w.isPartial() || total > len(keys)
 	p.Pager = newPager(query, len(keys), maxKeys, func(page int) string {
 		return href("page", page, "queue", r.ID(), "state", of.State, "error", text)
 	})
-	keys = keys[(p.Pager.Page-1)*maxKeys:]
-	keys = keys[:min(maxKeys, len(keys))]
+	first := (p.Pager.Page - 1) * maxKeys
+	keys = keys[first:min(first+maxKeys, len(keys))]
 	p.Section = r.section(of, h.actionsOf(r), foundKeys{keys, total, text, p.More})
 	p.Section.HrefAll = "" // This is the list of all.
 	if r.lists[of.State].hasMore {
@@ -53,7 +58,8 @@ func (h *Handler) keysPage(r *reading, of stateSection, query url.Values) *keysP
 	}
 	p.page = newPage(w.looked, object{
 		"time": r.At.UTC(), "queue": r.json(), "state": of.State, "keys": keysJSON(p.Section.Keys), "total": total,
-		"more": p.More, "page": p.Pager.Page, "pages": p.Pager.Pages, "error": p.Error,
+		"more": p.More, "page": p.Pager.Page, "pages": p.Pager.Pages, "error": missing,
 	}, "queue", r.ID(), "state", of.State, "error", text, "page", p.Pager.Page)
+	p.Error = missing
 	return p
 }

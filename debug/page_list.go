@@ -39,8 +39,6 @@ func compareTrouble(a, b *reading) int {
 		cmp.Compare(b.longest(), a.longest()),
 		cmp.Compare(b.Failing(), a.Failing()),
 		cmp.Compare(b.Stats.Queued, a.Stats.Queued),
-		cmp.Compare(b.Stats.Processing, a.Stats.Processing),
-		cmp.Compare(b.Stats.Waiting, a.Stats.Waiting),
 		cmp.Compare(a.Name(), b.Name()),
 		cmp.Compare(a.ID(), b.ID()),
 	)

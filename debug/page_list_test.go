@@ -52,7 +52,7 @@ func TestSorting(t *testing.T) {
 	plain := workqueue.NewTyped[int]()
 	debug.Register(h, "plain", plain)
 	plain.Add(1)
-	wantIDs(t, h, "", "stuck Behind busy plain sleepy idle")
+	wantIDs(t, h, "", "stuck Behind busy plain idle sleepy")
 	wantBody(t, get(h, ""), ">stuck</a>",
 		`<td role="cell" class="n warn" data-label="Longest in work">2m 01s</td>`)
 }

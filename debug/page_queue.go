@@ -91,7 +91,8 @@ func (r *reading) busiestRows() (all []busyRow) {
 		return nil
 	}
 	var busiest []worker.BusyKey[any]
-	for _, p := range r.Pools { // Which ask the queue for its failing keys.
+	for _, p := range r.Pools {
+		// Snapshot asks the queue for its failing keys, too.
 		r.askServer(func() { busiest = append(busiest, p.pool.Snapshot(busiestKeys).Busiest...) })
 	}
 	slices.SortStableFunc(busiest, func(a, b worker.BusyKey[any]) int { return cmp.Compare(b.Calls, a.Calls) })

@@ -88,8 +88,8 @@ func TestPoolAlone(t *testing.T) {
 			t.Fatalf("%+v", l)
 		}
 		page := "?queue=" + queryEscape(l.Queues[0].ID)
-		wantBody(t, get(h, ""), "a pool whose queue is not known here")
-		wantBody(t, get(h, page), "Given up</h2>", "broken", "Workers</h2>")
+		wantBody(t, get(h, ""), "a pool whose queue is not known here", `data-label="Adds/s">–</td>`)
+		wantBody(t, get(h, page), `<p class="sum"><b>0</b> errors a second`, "Given up</h2>", "broken", "Workers</h2>")
 		// Once its queue is known, the pool is there, under any names.
 		for _, name := range []string{"another name", "alone"} {
 			remove := debug.Register(h, name, q)

@@ -37,7 +37,8 @@ func (s *search) offer(k knownKey) {
 	if slices.ContainsFunc(s.keys, isSame) {
 		return
 	}
-	if s.more = s.more || len(s.keys) == maxFound; !s.more {
+	s.more = s.more || len(s.keys) == maxFound
+	if !s.more {
 		s.keys = append(s.keys, k)
 	}
 }
@@ -60,7 +61,8 @@ func (r *reading) startSearch(text, id string) *search {
 // goOver offers keys, all of them because several may have the text. With an id there is one.
 func (s *search) goOver(keys iter.Seq[knownKey]) {
 	for k := range keys {
-		if s.offer(k); s.exact && s.id != "" {
+		s.offer(k)
+		if s.exact && s.id != "" {
 			return
 		}
 	}

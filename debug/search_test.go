@@ -189,6 +189,10 @@ func TestSearchEnds(t *testing.T) {
 		}
 		wantBody(t, get(h, "?queue=q&key=none"), "There was no time to look at all keys",
 			"No key that was looked at is called")
+		if body := get(h, "?queue=q&key=none&id=x").Body.String(); strings.Contains(body, "may be done") ||
+			!strings.Contains(body, "not all keys were looked at") {
+			t.Error(body)
+		}
 		h.act(t, 503, "q", "retry", "key", "none")
 	})
 }

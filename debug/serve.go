@@ -67,9 +67,7 @@ func respond(w http.ResponseWriter, r *http.Request, status int, template string
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(status)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body.Bytes()) // An error means that the client has gone.
-	}
+	_, _ = w.Write(body.Bytes()) // An error means that the client has gone, or asked for the HEAD alone.
 }
 
 const (

@@ -25,7 +25,7 @@ var models = map[string]func() any{
 		return &keysPage{Section: section{stateSection: stateSections[0]}, Queue: &reading{entry: &entry{}}}
 	},
 	"key":  func() any { return &keyPage{Queue: &reading{entry: &entry{}}} },
-	"gone": func() any { return &gonePage{} },
+	"gone": func() any { return &page{} },
 }
 
 // fill sets what can be set in v, and adds to fields a function for each field that empties it again.
