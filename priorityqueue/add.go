@@ -156,15 +156,14 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 }
 
 // recordHeldAddLocked records an add of a held key: failed if any add since the hand-out was a failure, quiet
-// if all were quiet or failures. The first add resets all three: planLocked sets byEvent only if the clock
-// was read.
+// if all were quiet. The first add resets all three: planLocked sets byEvent only if the clock was read.
 func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.
 		d.failed, d.quiet, d.byEvent = false, true, false
 	}
 	d.failed = d.failed || r.isFailure
-	d.quiet = d.quiet && (r.isFailure || r.Cause != nil && r.Cause.Quiet)
+	d.quiet = d.quiet && r.Cause != nil && r.Cause.Quiet
 }
 
 // planLocked makes the key at s, which is not in a line, come at that time or, because of MaxDelay or

@@ -45,7 +45,7 @@ type AddOpts struct {
 	MaxDelay time.Duration
 
 	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. Quiet adds and
-	// failures do not interrupt the worker that holds the key. See [Queue.Causes] and [Queue.AddedAgain].
+	// Fail do not interrupt the worker that holds the key. See [Queue.Causes] and [Queue.AddedAgain].
 	Cause *workqueue.Cause
 }
 

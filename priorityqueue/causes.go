@@ -33,7 +33,7 @@ func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 }
 
 // interruptLocked closes the channel of AddedAgain for the key at s if the key is to be queued at its Done
-// because of an add that was neither quiet nor a failure.
+// because of an add that was not quiet.
 func (q *Queue[T]) interruptLocked(s keytable.Slot, info *keyInfo) {
 	if info.noted && info.state == rerun && !q.mu.details.At(s).quiet {
 		q.mu.notes.Added(s)

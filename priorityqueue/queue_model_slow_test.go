@@ -71,7 +71,7 @@ type slowKey struct {
 	onHold  bool
 
 	nextCauses, currentCauses []string
-	// quiet reports that all adds since the hand-out were quiet or failures.
+	// quiet reports that all adds since the hand-out were quiet.
 	quiet bool
 	waits []*slowWait
 }
@@ -310,7 +310,7 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 		if k.placed && m.losesPlace(k, beforePriority, k.againPriority) {
 			m.place(k, k.againPriority, m.now)
 		}
-		isQuiet := o.RateLimited || o.Cause != nil && o.Cause.Quiet
+		isQuiet := o.Cause != nil && o.Cause.Quiet
 		k.quiet = isQuiet && (k.quiet || !k.again)
 		k.failed = k.failed || o.RateLimited
 		wasTimed, before := k.timed, k.due

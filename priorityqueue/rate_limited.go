@@ -28,11 +28,14 @@ func (q *Queue[T]) AddRateLimited(key T) {
 	q.add(key, request{AddOpts: AddOpts{RateLimited: true}, keepPriority: true})
 }
 
+// quietly makes a retry that comes due while its key is held interrupt nobody.
+var quietly = &workqueue.Cause{Quiet: true}
+
 // See [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out. What fails again for the
 // same hand-out is the same failure, unless the key was given up or forgotten in between. A give-up leaves
 // what others have added since the hand-out. The error is nil.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
-	r := request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast}, keepPriority: true}
+	r := request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast, Cause: quietly}, keepPriority: true}
 	q.complete(&r)
 	f.AtLeast = 0 // It is in r.
 	k := q.prepare(key)

@@ -48,7 +48,7 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 //	noted                  all but resting              there is a note: causes, or a channel of AddedAgain
 //	details.nextPriority   rerun, rerunLater            the priority of the next hand-out
 //	details.failed         rerun, rerunLater            a failure was counted since the hand-out
-//	details.quiet          rerun, rerunLater            all adds since the hand-out were quiet or failures
+//	details.quiet          rerun, rerunLater            all adds since the hand-out were quiet
 //	details.addedAt        rerun, rerunLater, waiting,  when MaxDelay begins to count: at the first event since
 //	and byEvent            if an add read the clock     the hand-out (byEvent) or, until then, the first add
 //	details.startedAt      all, with MinInterval        when the key was last handed out, or longAgo
