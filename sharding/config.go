@@ -32,8 +32,8 @@ type Config struct {
 	// change it, stop all replicas, and give the group another name or delete its Leases.
 	Slots int
 	// Lease is how long the others wait for a member that has died. A member that cannot reach the server stops
-	// a sixth earlier: so each clock may be 9 % too fast or too slow. Three times in a lease, a member reads
-	// from the server and writes to it. Zero means 15 seconds. The longest is 24 hours.
+	// a sixth earlier. That allows each clock to be 9 % too fast or too slow. Three times in a lease, a member
+	// reads from the server and writes to it. Zero means 15 seconds. The longest is 24 hours.
 	Lease time.Duration
 	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If
 	// a handler does not return within another half of it, the member keeps the slot, and tries again after

@@ -25,7 +25,7 @@ func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 	return due, nil
 }
 
-// membersToMark returns the overdue members, and when to look again.
+// membersToMark returns the overdue members whose record this member should mark now, and when to look again.
 func (m *Member) membersToMark(now time.Duration) (toMark []string, due time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -34,7 +34,7 @@ func (m *Member) membersToMark(now time.Duration) (toMark []string, due time.Dur
 	for id, k := range m.mu.members {
 		at := max(k.expires()+wait, k.retryAt)
 		switch {
-		case id == m.mu.self.id, k.data.Dead, k.isGone, !valid:
+		case id == m.mu.self.id, k.data.Dead, k.isGone, !valid: // It needs no mark, or not by this member.
 		case at > now:
 			due = min(due, at)
 		default:
@@ -112,7 +112,7 @@ func (m *Member) untidy(now time.Duration) (toRead []string, toDelete, version s
 	for other, k := range m.mu.members {
 		at := max(k.leaseFrom, k.retryAt) + wait
 		switch {
-		case k.mustRead, named[other], k.liveness(now) != dead, !valid:
+		case k.mustRead, named[other], k.liveness(now) != dead, !valid: // It must stay, or must be read first.
 		case k.isGone:
 			delete(m.mu.members, other)
 		case m.mu.phase >= leaving: // Others do it.

@@ -7,7 +7,7 @@
 //	// allKeys lists the informer's cache.
 //	queue, err := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{Keys: allKeys})
 //	err = worker.Run(ctx, queue, reconcile, worker.Options[string]{Workers: 8}) // as always
-//	err = member.Leave(context.WithoutCancel(ctx)) // hands over what it holds, now
+//	err = member.Leave(leave) // hands over what it holds; leave has a deadline and outlives ctx
 //
 // Every replica still watches all objects and adds all keys; its queue drops the keys of the others. So this
 // is for sources that every replica can see and list. A change that only one replica hears of and no list

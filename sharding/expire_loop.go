@@ -11,15 +11,20 @@ func (m *Member) expireLoop() {
 		now := m.nowByBoth()
 		remaining := min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
 		if m.expired() {
-			e := m.updateUnderLock(func() {})
-			e.endTenures()
-			go m.carryOut(e) // The logger may block, and this loop must not.
+			m.expire()
 			remaining = m.config.Lease
 		}
 		if m.sleep(m.ctx, min(remaining, m.config.Lease/60), m.toExpire) != nil {
 			return
 		}
 	}
+}
+
+// expire is an update whose logging does not hold up the caller: the logger may block.
+func (m *Member) expire() {
+	e := m.updateUnderLock(func() {})
+	e.endTenures()
+	go m.carryOut(e)
 }
 
 // updateValidityLocked publishes until when the member is valid: for a lease less the margin after its last

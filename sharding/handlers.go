@@ -121,7 +121,9 @@ func (t *tenure) contextFrom(ctx context.Context, onHold bool) (context.Context,
 }
 
 func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.CancelFunc) {
-	_ = q.leased.Load() || q.leased.CompareAndSwap(false, true) // for Done
+	if !q.leased.Load() {
+		q.leased.Store(true) // Done logs otherwise.
+	}
 	return q.lease(ctx, key, false)
 }
 
@@ -147,7 +149,7 @@ func (q *queue[T]) lease(ctx context.Context, key T, onHold bool) (context.Conte
 // tenureOf returns the tenure of the slot, or one that has ended.
 func (m *Member) tenureOf(slot int) *tenure {
 	if m.expired() {
-		m.update(func() {}) // The timer is late.
+		m.expire() // The timer is late.
 	}
 	t := m.slots[slot].tenure.Load()
 	if t == nil {

@@ -28,6 +28,10 @@ type health struct {
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.errLocked()
+}
+
+func (m *Member) errLocked() error {
 	h := &m.mu.health
 	switch {
 	case m.mu.restored:
@@ -35,15 +39,15 @@ func (m *Member) Err() error {
 	case m.ctx.Err() != nil, m.mu.phase >= retiring:
 		return ErrLeft
 	case m.mu.view.unusable != nil:
-		return m.mu.view.unusable
+		return fmt.Errorf("sharding: %w", m.mu.view.unusable)
 	case m.forLease(h.notWritten):
 		return fmt.Errorf("sharding: cannot write the table: %w", h.writeErr)
 	case !m.updateValidityLocked():
 		lost := leasing.ErrLost
 		if m.mu.view.confirmed == neverMoment { // It has just joined, or a lost table is being replaced.
-			lost = errors.New("sharding: the member waits for a table of its group")
+			lost = errors.New("the member waits for a table of its group")
 		}
-		return cmp.Or(h.refreshErr, lost)
+		return fmt.Errorf("sharding: %w", cmp.Or(h.refreshErr, lost))
 	}
 	return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
 }
@@ -59,14 +63,15 @@ func (m *Member) lacksQueue() error {
 	return m.lacksQueueLocked()
 }
 
-// lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
+// lacksQueueLocked notes since when the member lacks a queue, and returns ErrNoQueue after a lease of that.
 func (m *Member) lacksQueueLocked() error {
 	since := &m.mu.health.noQueue
 	if m.queuesIfAllLocked() > 0 {
 		*since = 0
 		return nil
 	}
-	switch *since = cmp.Or(*since, m.now()); {
+	*since = cmp.Or(*since, m.now())
+	switch {
 	case !m.forLease(*since):
 		return nil
 	case len(m.mu.queueNames) > 0:

@@ -293,6 +293,9 @@ func TestNothingIsLoggedAfterLeave(t *testing.T) {
 		}
 		go first.Done("key") // It was handled without a Lease, which is logged.
 		synctest.Wait()
+		if ofFirst := (*a.queues.Load())[1]; ofFirst.handlers(0)+ofFirst.handlers(1) > 0 {
+			t.Error("FAILURE: the logger keeps the slot from moving")
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		left := make(chan error, 1)

@@ -1,7 +1,7 @@
 package sharding
 
 import (
-	"log/slog"
+	"fmt"
 	"maps"
 	"time"
 )
@@ -17,6 +17,7 @@ type unlistedSlot struct{ since time.Duration }
 // listLater, by which the member's other loops say which slots have become held.
 func (q *queue[T]) listLoop() {
 	delay := firstListDelay
+	var failures failureCount
 	for {
 		slots := q.nextListing()
 		if slots == nil {
@@ -37,10 +38,8 @@ func (q *queue[T]) listLoop() {
 			delay = firstListDelay
 			continue
 		}
-		if q.member.ctx.Err() == nil {
-			q.member.logger.log(slog.LevelWarn, "Cannot list the keys of new slots yet",
-				"slots", len(slots), "retry_in", delay, "err", err)
-		}
+		q.member.logFailure(&failures, "Cannot list the keys of new slots yet",
+			fmt.Errorf("queue %q: %w", q.name, err))
 		_ = q.member.sleep(q.member.ctx, delay, nil)
 		delay = min(2*delay, lastListDelay)
 	}
@@ -64,7 +63,10 @@ func (q *queue[T]) nextListing() map[int]*unlistedSlot {
 	ended := q.member.ctx.Err() != nil || q.ShuttingDown()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if ended || len(q.mu.unlisted) == 0 {
+	if ended {
+		clear(q.mu.unlisted) // Nobody lists them any more: they must not be counted as waiting.
+	}
+	if len(q.mu.unlisted) == 0 {
 		q.mu.listing = false
 		return nil
 	}

@@ -29,7 +29,7 @@ var ErrRestored = errors.New("sharding: the group's records have gone back in ti
 
 // ErrIncompatible is in the errors for records that this member must not work with: of a newer format, of
 // another number of slots, or not written by this library.
-var ErrIncompatible = errors.New("sharding: incompatible record")
+var ErrIncompatible = errors.New("incompatible record")
 
 // ErrNoQueue is in what [Member.Err] returns if the member has had no queue for a lease, or not all of
 // Config.Queues: it takes no slots, and the others do all the work. A controller that waits to be the leader

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,13 +103,26 @@ func TestMemberWhoseClockIsSetBack(t *testing.T) {
 }
 
 // Somebody sets the wall clock forward by more than a lease. That looks like a suspension, so a holds
-// nothing, but renews its record at once.
+// nothing, but renews its record at once. Its logger is slow, and Lease does not wait for that.
 func TestMemberWhoseClockIsSetForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := newSetClock()
-		a := mustJoin(t, Memory(), Config{Name: "a", Slots: 2, Clock: clock})
+		logger := slog.New(logFunc(func(r slog.Record) {
+			if r.Message == "Lost slots" {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}))
+		a := mustJoin(t, Memory(), Config{Name: "a", Slots: 2, Clock: clock, Logger: logger})
 		time.Sleep(11 * time.Second)
+		q := newQueueOf(a, QueueConfig[string]{})
+		q.Add("key")
+		key, _ := q.Get()
 		clock.set.Store(int64(time.Hour))
+		ctx, release := q.Lease(t.Context(), key)
+		defer release()
+		if ctx.Err() == nil || time.Since(clock.start) > 11*time.Second {
+			t.Errorf("FAILURE: the context: %v, after %v", ctx.Err(), time.Since(clock.start))
+		}
 		time.Sleep(300 * time.Millisecond)
 		if lost := a.Stats().Lost; lost != 2 {
 			t.Errorf("it has lost %d slots", lost)

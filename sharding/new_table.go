@@ -29,7 +29,8 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	return m.mu.makeTableFrom, err
 }
 
-// newTable returns the table to create now, or nil and when to look again, and the table known so far.
+// tableToMake returns the table to create now, and the table known so far. Without the former it returns when
+// to look again.
 func (m *Member) tableToMake(now time.Duration) (t, known *table, due time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

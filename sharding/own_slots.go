@@ -102,6 +102,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 	if s.handover.mayStillSucceed(t) {
 		return false
 	}
+	// The write may be refused for long: without a pause the slot would stop again at once.
 	if s.handover.unsure && m.forLease(m.mu.health.notWritten) {
 		s.keepUntil = now + 4*m.config.HandoverTimeout
 	}

@@ -41,6 +41,7 @@ type planner struct {
 // to write before due. The caller has seen that the table of that id is filled, or may be filled.
 func (m *Member) nextTable(tableID string, now time.Duration) (next *table, version string, due time.Duration) {
 	m.update(func() {
+		// first: what follows decides by the slots as they are now; update then carries out what that changed
 		m.updateSlotsLocked()
 		next, version, due = m.nextTableLocked(tableID, now)
 	})

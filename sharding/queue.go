@@ -43,7 +43,7 @@ type Queue[T comparable] interface {
 }
 
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner
-// must not be used by itself. The result is a [operate.Operable] if inner is one. Its facts on the debug page
+// must not be used by itself. The result is an [operate.Operable] if inner is one. Its facts on the debug page
 // are who holds which slots.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
@@ -150,7 +150,7 @@ func (q *queue[T]) AddAfter(key T, after time.Duration) {
 }
 
 // AddRateLimited and Fail are those of the queue below. They are for handlers that have failed, whose slots
-// are checked when the keys' time has come: a key that is dropped then is forgotten, too.
+// are checked when the keys' time has come: then take forgets the failures of a key that it drops.
 
 func (q *queue[T]) Get() (key T, shutdown bool) {
 	for {
@@ -198,14 +198,14 @@ func (q *queue[T]) take(key T) bool {
 // Done says that the caller has finished with a key from Get.
 func (q *queue[T]) Done(key T) {
 	q.ExtendedRateLimiting.Done(key)
-	if !q.leased.Load() && q.leased.CompareAndSwap(false, true) {
-		q.member.logger.log(slog.LevelError, "A key was handled without Queue.Lease: "+
-			"its handler still runs when the key moves, beside another one", "queue", q.name)
-	}
 	slot := q.slotOf(key)
 	q.running[slot].remove(key)
 	if q.member.state(slot) != held { // after the removal
 		signal(q.member.toWork)
+	}
+	if !q.leased.Load() && q.leased.CompareAndSwap(false, true) {
+		q.member.logger.log(slog.LevelError, "A key was handled without Queue.Lease: "+
+			"its handler still runs when the key moves, beside another one", "queue", q.name)
 	}
 }
 

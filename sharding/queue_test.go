@@ -1,8 +1,6 @@
 package sharding
 
 import (
-	"context"
-	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,12 +40,8 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mustJoin(t, Memory(), Config{Name: "a", Slots: 1, HandoverTimeout: time.Second})
 		time.Sleep(5 * time.Second)
-		inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-		defer inner.ShutDown()
-		q := mustQueue(inner, m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string],
-			error) {
-			return nil, nil
-		}})
+		q := newQueueOf(m, QueueConfig[string]{})
+		defer q.ShutDown()
 		synctest.Wait()
 		q.Add("a")
 		key, _ := q.Get()
@@ -74,9 +68,7 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 
 // A cycle allocates nothing, and a handler's context only itself.
 func TestFewAllocations(t *testing.T) {
-	q := mustQueue(workqueue.NewTypedRateLimitingQueue(
-		workqueue.DefaultTypedControllerRateLimiter[namespacedName]()),
-		holdingAll(256), QueueConfig[namespacedName]{Keys: noKeys[namespacedName]})
+	q := newQueueOf(holdingAll(256), QueueConfig[namespacedName]{})
 	key := namespacedName{"namespace", "name"}
 	cycle := func(withLease bool) float64 {
 		return testing.AllocsPerRun(1000, func() {

@@ -33,10 +33,10 @@ func (m *Member) refreshLoop() {
 // or cannot use it, expires, and the others get its slots.
 func (m *Member) refresh() error {
 	if err := m.confirm(); err != nil {
-		return fmt.Errorf("sharding: cannot use the table: %w", err)
+		return fmt.Errorf("cannot use the table: %w", err)
 	}
 	if err := m.renew(); err != nil {
-		return fmt.Errorf("sharding: cannot renew the lease: %w", err)
+		return fmt.Errorf("cannot renew the lease: %w", err)
 	}
 	return nil
 }

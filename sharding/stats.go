@@ -34,11 +34,12 @@ type Stats struct {
 
 // Stats returns the member's numbers. It takes a few microseconds.
 func (m *Member) Stats() Stats {
-	err := m.Err()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.mu.counters
-	st.Group, st.Member, st.Err, st.InTouch = m.config.Group, m.mu.self.id, err, m.updateValidityLocked()
+	st.Group, st.Member = m.config.Group, m.mu.self.id
+	st.InTouch = m.updateValidityLocked()
+	st.Err = m.errLocked()
 	st.Queues, st.Slots = len(*m.queues.Load()), len(m.slots)
 	for _, k := range m.mu.members {
 		if k.isAlive(m.now()) {

@@ -39,12 +39,12 @@ type Store interface {
 // The errors of a [Store] after which a call has no effect any more. They may be wrapped. A client that
 // repeats a request may get one of the first three because of its own first request.
 var (
-	ErrNotFound = errors.New("sharding: no such record")
-	ErrExists   = errors.New("sharding: the record exists")
-	ErrConflict = errors.New("sharding: the record has another version")
+	ErrNotFound = errors.New("no such record")
+	ErrExists   = errors.New("the record exists")
+	ErrConflict = errors.New("the record has another version")
 	// ErrRefused: this client must not do that, or not in this form, and the call has had no effect. A Store
 	// need not know it.
-	ErrRefused = errors.New("sharding: the server refuses the request")
+	ErrRefused = errors.New("the server refuses the request")
 )
 
 // Record is what a [Store] keeps: a member of a group, or the group's table.

@@ -60,7 +60,8 @@ func (m *Member) sawTable(r Record, began moment, known *table) error {
 		if err == nil {
 			err = m.checkHashesLocked(t)
 		}
-		switch isLate := m.mu.view.table != known; {
+		isLate := m.mu.view.table != known
+		switch {
 		case err == nil:
 			err = m.sawUsableTableLocked(t, r.Version, began, isLate)
 		case isLate:
@@ -108,7 +109,8 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment, is
 // noteConfirmedLocked notes that a read or write that began then has shown t, which is the known table. It
 // confirms the table only if it began after the member's record had named it.
 func (m *Member) noteConfirmedLocked(t *table, began moment) {
-	switch self := &m.mu.self; {
+	self := &m.mu.self
+	switch {
 	case self.version == "":
 	case self.follows != t.id && m.mu.phase >= retiring: // The record is not renewed any more.
 	case self.follows != t.id:

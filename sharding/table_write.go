@@ -45,7 +45,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	return m.now() + soon, nil
 }
 
-// tableRecord returns a record without a holder, which would look like a leader to people.
+// tableRecord returns a record for the table. It has no holder: kubectl would show that as a leader.
 func (m *Member) tableRecord(t *table, version string) Record {
 	return Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(),
 		Renewed: m.config.Clock.Now()}

@@ -38,6 +38,7 @@ type step struct {
 func (m *Member) work(steps []step) (next time.Duration, failed bool) {
 	now := m.now()
 	m.update(func() {
+		// first: what follows decides by the slots as they are now; update then carries out what that changed
 		m.updateSlotsLocked()
 		next = m.endTimedOutLocked(now)
 		if m.mu.handOverAt > now {

@@ -142,8 +142,9 @@ func (g *Group) Member() *sharding.Member {
 }
 
 // Start starts the manager, joins when its caches are filled, and blocks until ctx is done and the
-// reconcilers have returned. Then it hands over what this replica holds. Its error is
-// [sharding.ErrRestored] if the program must start anew. Call it in place of the manager's Start.
+// reconcilers have returned, for the manager's GracefulShutdownTimeout at most: meanwhile no replica works on
+// this one's other keys. Then it hands over what this replica holds. Its error is [sharding.ErrRestored] if
+// the program must start anew. Call it in place of the manager's Start.
 func (g *Group) Start(ctx context.Context) error {
 	err := g.mgr.Start(ctx)
 	m := g.Member()
