@@ -88,7 +88,7 @@ func TestListingThatHangsIsVisible(t *testing.T) {
 		answer <- errors.New("no such table")
 		time.Sleep(10 * time.Second)
 		if n, _ := q.Unlisted(); n != 0 {
-			t.Error("after ShutDown:", n)
+			t.Error("FAILURE: after ShutDown:", n)
 		}
 	})
 }
