@@ -157,7 +157,7 @@ var rules = []rule{
 		{"known_members.go", "k.isAlive(now) && k.data.Queues > 0", "k.isAlive(now)"},
 	}},
 	{"a member that cannot use the table renews its record", []change{
-		{"refresh_loop.go", "return fmt.Errorf(\"sharding: cannot use the table: %w\", err)", "_ = m.renew()\n\t\treturn fmt.Errorf(\"sharding: cannot use the table: %w\", err)"},
+		{"refresh_loop.go", "return fmt.Errorf(\"cannot use the table: %w\", err)", "_ = m.renew()\n\t\treturn fmt.Errorf(\"cannot use the table: %w\", err)"},
 	}},
 	{"a new member does not look which table the others' records name", []change{
 		{"new_table.go", "if err != nil || d.Table != \"\" && d.Table != t.id {", "if false {"},
