@@ -33,9 +33,9 @@ const (
 // Leave returns after the calls of the store and the logger that are under way, even if ctx is done. Nothing
 // is logged after that.
 //
-// Call it when the workers have ended or, so that the keys of other slots need not wait for slow handlers, when
-// the program begins to stop. Its context must not end with the signal to stop. Give it a deadline: Leave
-// waits for handlers that do not return.
+// Call it when the workers have ended or, so that the keys of other slots need not wait for slow handlers,
+// when the program begins to stop. Its context must not end with the signal to stop. Give it a deadline:
+// Leave waits for handlers that do not return.
 func (m *Member) Leave(ctx context.Context) error {
 	m.update(func() {
 		if m.mu.phase == staying {

@@ -43,8 +43,8 @@ type Queue[T comparable] interface {
 }
 
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner
-// must not be used by itself. The result is an [operate.Operable] if inner is one. Its facts on the debug page
-// are who holds which slots.
+// must not be used by itself. The result is an [operate.Operable] if inner is one. Its facts on the debug
+// page are who holds which slots.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue returns an error if inner or member is nil, if config has no Keys, if T
