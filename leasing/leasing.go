@@ -88,8 +88,7 @@ type Stats struct {
 	// PausedBy is the process that has paused the queue, and PausedSince when, as far as this process knows.
 	PausedBy    string    `json:"paused_by,omitempty"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
-	// AsOf is when the server has said what is of the whole queue, here and in workqueue.Stats. It is zero
-	// before its first answer.
+	// AsOf is when the server last sent all of these; workqueue.Stats may be newer. It is zero before that.
 	AsOf time.Time `json:"as_of,omitzero"`
 }
 

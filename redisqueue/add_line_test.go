@@ -131,6 +131,44 @@ func TestPriorityStays(t *testing.T) {
 	must(t, checkInvariants(client, q))
 }
 
+// A key that waits with a priority keeps it when it fails again, held or not, and also if the delay ends during the
+// call.
+func TestPriorityOfFailingKeyStays(t *testing.T) {
+	for name, failsAgain := range map[string]func(t *testing.T, q *Queue[string], endDelay func()){
+		"not held": func(_ *testing.T, q *Queue[string], _ func()) { q.AddRateLimited("x") },
+		"held without a priority": func(t *testing.T, q *Queue[string], _ func()) {
+			addAndGet(t, q, "x")
+			mustFail(t, q, "x", workqueue.Failure{})
+			q.Done("x")
+		},
+		"held when the delay ends": func(t *testing.T, q *Queue[string], endDelay func()) {
+			addAndGet(t, q, "x")
+			endDelay()
+			mustFail(t, q, "x", workqueue.Failure{})
+			q.Done("x")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := startServer(t).client()
+			q := newShiftedQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute}})
+			q.AddWithPriority("x", 7, 0)
+			mustGet(t, q, "x")
+			mustFail(t, q, "x", workqueue.Failure{})
+			q.Done("x")
+			failsAgain(t, q, func() {
+				shiftClock(t, client, 2*time.Minute)
+				freshStats(t, q)
+			})
+			flush(t, q)
+			k, err := q.key(t.Context(), "x")
+			if err != nil || k.Priority != 7 || k.State != workqueue.KeyWaiting {
+				t.Errorf("Key() = %+v, %v, want a key that waits with priority 7", k, err)
+			}
+			must(t, checkInvariants(client, q))
+		})
+	}
+}
+
 // A waiting key keeps its priority when it cannot be decoded, or is given up because its lease was lost too often.
 func TestPriorityOfAWaitingKeyStays(t *testing.T) {
 	client := startServer(t).client()

@@ -25,7 +25,8 @@ var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 // Its methods return an error if the server does not answer until ctx ends. Those that change keys return
 // what the server is known to have done, beside an error; it may have done, or still do, what was under
 // way. They send a few hundred keys at a time, and the next ones when the server has answered. After Close
-// they return ErrShutDown, except Purge and those that only read.
+// they return ErrShutDown, except Purge and those that only read. An add that a full server refuses is tried
+// until ctx ends.
 type Admin struct{ queue *Queue[string] }
 
 // Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up

@@ -148,7 +148,7 @@ func TestFailureIsSentAgain(t *testing.T) {
 
 // Who asks whether a key was added again does not wait for an answer when its lease is lost.
 func TestLostQuestion(t *testing.T) {
-	b, answered := buffer{merging: make(map[string]*op)}, false
+	b, answered := buffer{merging: make(map[addKey]*op)}, false
 	ask := aboutHeld(codeAddedAgain, handedOut{encoded: "x", fence: "1"})
 	ask.onResult = func(opResult, error) { answered = true }
 	b.put(ask)
@@ -159,7 +159,7 @@ func TestLostQuestion(t *testing.T) {
 
 // A backlog of adds that a full server refuses costs the batches beside it nothing.
 func TestBacklogCostsNothing(t *testing.T) {
-	b := buffer{merging: make(map[string]*op)}
+	b := buffer{merging: make(map[addKey]*op)}
 	for i := range 200_000 {
 		b.put(newAdd(fmt.Sprint(i)))
 	}
@@ -182,7 +182,7 @@ func TestBacklogCostsNothing(t *testing.T) {
 
 // The buffer keeps the order of all that it was given, also of what comes back.
 func TestBuffer(t *testing.T) {
-	b := buffer{merging: make(map[string]*op)}
+	b := buffer{merging: make(map[addKey]*op)}
 	text := func() (all string) {
 		ops, arguments := b.take(0, false)
 		defer b.putBack(ops)

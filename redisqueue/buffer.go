@@ -53,10 +53,16 @@ func (o *op) isAdd() bool { return o.fence == "" && o.code.isAdd() }
 // isAboutHeld reports whether the operation means nothing without the hand-out that it is about.
 func (o *op) isAboutHeld() bool { return o.fence != "" && o.fence != noFence }
 
+// addKey is the same for adds that merge.
+type addKey struct {
+	code code
+	key  string
+}
+
 // buffer has the operations of a shard that were not sent yet, in the order of the calls.
 type buffer struct {
 	adds, others []*op          // each in the order of opSeq; a full server takes no adds
-	merging      map[string]*op // the newest one that merges, by its code and key
+	merging      map[addKey]*op // the newest one that merges
 	newest       opSeq          // that of the newest operation
 	discarded    opSeq          // that of the newest Remove: no add after it is merged into one before it
 }
@@ -77,9 +83,8 @@ func (b *buffer) executed() opSeq {
 // put gives an operation its opSeq, and returns it; for an add that is merged into an older one, that of the
 // older.
 //
-// The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the
-// key because of that add; and if a worker has the key, its Done, which may stand behind the add, queues the
-// key again.
+// The older add need not move to the end: it is still to be executed. If a worker has the key then, its Done
+// queues the key again, even if it stands behind the add.
 func (b *buffer) put(o *op) opSeq {
 	if o.merges {
 		if older := b.merging[o.mergeKey()]; older != nil && older.seq > b.discarded {
@@ -101,7 +106,7 @@ func (b *buffer) put(o *op) opSeq {
 	return o.seq
 }
 
-func (o *op) mergeKey() string { return string(o.code) + o.key }
+func (o *op) mergeKey() addKey { return addKey{o.code, o.key} }
 
 // take removes and returns the operations of the next batch. work is what else the batch does; with noAdds it
 // leaves the adds.

@@ -101,8 +101,8 @@ func TestCausesInTheBuffer(t *testing.T) {
 	q.AddCause("loud", workqueue.Cause{Reason: "loud"})
 	q.AddCause("loud", workqueue.Cause{Quiet: true})
 	q.mu.Lock()
-	if s := q.shards[0]; s.buffer.len() != 3 || !s.buffer.merging["aquiet"].quiet ||
-		s.buffer.merging["aloud"].quiet || s.buffer.merging["ax"].quiet {
+	if s := q.shards[0]; s.buffer.len() != 3 || !s.buffer.merging[addKey{codeAdd, "quiet"}].quiet ||
+		s.buffer.merging[addKey{codeAdd, "loud"}].quiet || s.buffer.merging[addKey{codeAdd, "x"}].quiet {
 		t.Errorf("%d operations for adds of three keys, one of them quiet: %+v", s.buffer.len(), s.buffer.merging)
 	}
 	q.mu.Unlock()

@@ -68,7 +68,8 @@ type Config[T comparable] struct {
 	// Logger is called when the server stops answering, or refuses what it is asked for, and when that ends;
 	// when leases are lost, or a key is released; when a key cannot be decoded; and once if the server's user
 	// may not call BLPOP, so that keys come up to a PollInterval late. Its handler is called without a lock, by
-	// a goroutine of the queue or a caller of Done, and their shard waits for it. Nil means slog's default.
+	// a goroutine of the queue or a caller of Done, Fail, Forget, Succeed or Requeue, which waits for it. Nil
+	// means slog's default.
 	Logger *slog.Logger
 	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom. Nil means that of
 	// [workqueue.SetProvider], if it is such a provider. One that inspects queues, such as package debug's,

@@ -115,7 +115,7 @@ func (q *Queue[T]) askForCountsLocked() {
 	l.timer.Reset(latestInterval)
 }
 
-// asOfLocked returns when the server last had all counts of all shards, zero before that.
+// asOfLocked returns when the oldest of the shards' last full counts came; zero if one has none.
 func (q *Queue[T]) asOfLocked() time.Time {
 	asOf := q.shards[0].countedAt
 	for _, s := range q.shards {

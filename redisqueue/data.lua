@@ -7,7 +7,7 @@
 --   absent              queued    <added>                           16 characters
 --   processing          p<session><fence>                           28
 --   processing+dirty    d<session><fence><added>                    44; e while all adds since were quiet, as
---                                                                       that of a retry is: see isOnlyRetried
+--                                                                       that of a retry is: see isAddedByRetryAlone
 --                        2        13     29                         where each part begins
 --
 -- P, D and E are p, d and e of a hand-out that its worker has answered, so that only its Done is missing. If

@@ -138,10 +138,9 @@ func (q *Queue[T]) Failures(item T) (f workqueue.Failures) {
 	return workqueue.Failures{Count: results[0].n, Left: results[0].left}
 }
 
-// NumRequeues returns at once how many failures of item were counted, on all replicas, since it was
-// forgotten. For a key that a worker of this replica holds that is what it was handed out with, and what the
-// server has answered since. For any other key it is the server's last answer, and 0 at first: each call asks
-// again, in the background, but no more than once a second.
+// NumRequeues returns at once how often item has failed since it was forgotten. For a key held here, that is
+// the count of the hand-out and the answers since. For any other it is the server's last answer, 0 at first; a
+// call asks again in the background, at most once a second.
 func (q *Queue[T]) NumRequeues(item T) int {
 	encoded, s := q.locate(item)
 	q.mu.Lock()

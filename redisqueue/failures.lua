@@ -106,9 +106,9 @@ local function fail(key, details)
 	left = math.max(left, atLeast)
 	call('ZADD', FAILURES, attempt, key)
 	setTrouble(FAILING, key, whole(since) .. ' ' .. sub(reason, 1, 512))
-	takeBackRetry(key)
+	local priority, taken = isHeld(states[key]) and priorityOf(HELD_PRIORITY, key) or 0, takeBackRetry(key)
 	call('ZADD', RETRIES, digits(now + left), key)
-	addAfter(key, left, isHeld(states[key]) and priorityOf(HELD_PRIORITY, key) or 0)
+	addAfter(key, left, math.max(priority, taken or priority))
 	return attempt, left, same and 's'
 end
 

@@ -166,3 +166,37 @@ func TestEventsUseUpNoRetries(t *testing.T) {
 	cancel()
 	must(t, errors.Join(<-ended, <-ended))
 }
+
+// A key that waits for long and fails comes when the delay of its failure ends, to a replica that sleeps.
+func TestRetryWakesSleeper(t *testing.T) {
+	s, producer, consumer := twoReplicas(t, Config[string]{PollInterval: 9 * time.Second})
+	addAndGet(t, producer, "x")
+	producer.AddAfter("x", time.Hour)
+	flush(t, producer)
+	handleWhileAsleep(t, s, consumer, "x", func() {
+		mustFail(t, producer, "x", workqueue.Failure{AtLeast: time.Second})
+		producer.Done("x")
+	})
+}
+
+// A key whose retry came due during a call fails again, when its failures are so old that they would be forgotten
+// if it were not held: the retry is taken back all the same.
+func TestFailureAfterLongCall(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{
+		Backoff: workqueue.BackoffConfig[string]{Base: time.Minute, ForgetAfter: time.Hour},
+	})
+	q.AddRateLimited("x")
+	addAndGet(t, q, "x")
+	for _, passed := range []time.Duration{2 * time.Minute, 3 * time.Hour} {
+		shiftClock(t, client, passed)
+		if st := freshStats(t, q); st.Again != 1 || st.Waiting != 0 {
+			t.Errorf("after %v: Stats() = %+v, want a held key whose retry is due", passed, st)
+		}
+	}
+	wantFail(t, q, "x", workqueue.Failure{}, workqueue.Retry{Attempt: 2})
+	if st := freshStats(t, q); st.Queued != 0 || st.Waiting != 1 {
+		t.Errorf("Stats() = %+v, want a key that waits", st)
+	}
+	must(t, checkInvariants(client, q))
+}

@@ -12,10 +12,10 @@ import (
 )
 
 // fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call under
-// way may bring, until the shard is empty: nothing is queued, or nothing may be handed out. Then batches want
-// none. Instead a goroutine reads the session's WAKE list for a poll interval, and a timer runs until callAt,
-// or for two poll intervals. The end of either ends empty, and so does an add from here, a reply that speaks
-// of keys that may be handed out, and the end of the session.
+// way may bring, until the shard is empty: nothing is queued, or nothing may be handed out. While it is, they
+// want none: a goroutine reads the session's WAKE list for a poll interval, and a timer runs until callAt, at
+// most two poll intervals. When either ends, the next batch looks again; so it does after an add from here, a
+// reply that reports keys to be had, or the end of the session.
 //
 // The server wakes sessions that are in SLEEPERS. A session enters it with a batch that gets fewer keys than
 // it wants from an empty shard, and leaves it with the next batch that wants keys, or when no getter waits.

@@ -11,8 +11,9 @@ local function setMark(key, letter, rest)
 	setState(key, (isAnswered(states[key]) and string.upper(letter) or letter) .. rest)
 end
 
--- A key whose last failure alone makes it wait is in DELAYS with the time that it has in RETRIES. A held key
--- that is dirty because that time has come has it as <added>. Another add moves either by a microsecond.
+-- A retry is the end of the last failure's delay; RETRIES has it. Two marks say that nothing else has added the
+-- key: while it waits, DELAYS has the same time; when the retry has come due while the key is held, <added> is
+-- that time. Any other add makes the times differ, if need be by a microsecond.
 
 local function retryOf(key)
 	local retry = call('ZSCORE', RETRIES, key)
@@ -24,20 +25,20 @@ local function waitsOnlyForRetry(key, retry)
 	return due and digits(due) == retry
 end
 
-local function isOnlyRetried(state, retry)
+local function isAddedByRetryAlone(state, retry)
 	return isDirty(state) and not isLoud(state) and addedOf(state) == retry
 end
 
--- add queues a key or, if it is held, notes that it was added again. No priority means 0. An add by a retry is
--- quiet, and has its time.
-local function add(key, isQuiet, priority, retry)
+-- add queues a key or, if it is held, notes that it was added again. priority nil means 0. addedAt is the
+-- <added> of a held key, now if nil.
+local function add(key, isQuiet, priority, addedAt)
 	local state = states[key]
 	local hasEarlierAdd = false -- for the same hand-out
 	if not state then
 		queue(key, nowDigits)
 		changed = changed + 1
 	elseif isClean(state) then
-		setMark(key, isQuiet and 'e' or 'd', sub(state, 2) .. (retry or nowDigits))
+		setMark(key, isQuiet and 'e' or 'd', sub(state, 2) .. (addedAt or nowDigits))
 		dirty = dirty + 1
 		changed = changed + 1
 	else
@@ -45,7 +46,7 @@ local function add(key, isQuiet, priority, retry)
 		if isDirty(state) and not isLoud(state) then
 			if not isQuiet then
 				setMark(key, 'd', sub(state, 2))
-			elseif isOnlyRetried(state, retryOf(key)) then
+			elseif isAddedByRetryAlone(state, retryOf(key)) then
 				setMark(key, 'e', sub(state, 2, 28) .. digits(addedOf(state) + 1))
 			end
 		end
@@ -60,16 +61,16 @@ end
 local function addAfter(key, delay, priority)
 	delay = tonumber(delay)
 	if delay <= 0 then return add(key, false, priority) end
-	soonest = math.min(soonest, now + delay)
+	soonest = math.min(soonest, now + delay - 1) -- 1: the mark below
 	priority = priority or 0
-	local comparison = 'GT' -- A delay that has passed must not count as the next one.
+	local comparison = 'GT' -- replaces a delay that has passed
 	if not due[key] and call('ZSCORE', DELAYS, key) then
 		comparison, priority = 'LT', math.max(priority, priorityOf(WAITING_PRIORITY, key))
 	end
 	setPriority(WAITING_PRIORITY, key, priority)
 	call('ZADD', DELAYS, comparison, digits(now + delay), key)
 	due[key] = nil
-	local retry = comparison == 'LT' and retryOf(key)
+	local retry = comparison == 'LT' and retryOf(key) -- Only an earlier delay can be a retry that waits.
 	if waitsOnlyForRetry(key, retry) then
 		call('ZADD', DELAYS, digits(retry - 1), key)
 	end
@@ -78,24 +79,28 @@ end
 -- addDue adds a key whose delay has passed.
 local function addDue(key)
 	local retry = isHeld(states[key]) and retryOf(key)
-	retry = waitsOnlyForRetry(key, retry) and retry
-	add(key, retry, priorityOf(WAITING_PRIORITY, key), retry)
+	local isRetry = waitsOnlyForRetry(key, retry)
+	add(key, isRetry, priorityOf(WAITING_PRIORITY, key), isRetry and retry)
 	due[key] = true
 end
 
--- takeBackRetry makes a key not come because the delay of its last failure is over, or has ended while the key
--- was held, unless others have added it.
+-- takeBackRetry takes back the retry of a key, whether it is still waiting or came due while the key was held.
+-- Adds by others stay. It returns the priority of what it took back, or nil.
 local function takeBackRetry(key)
+	local priority
 	local state, retry = states[key], retryOf(key)
 	if waitsOnlyForRetry(key, retry) then
+		priority = priorityOf(WAITING_PRIORITY, key)
 		call('ZREM', DELAYS, key)
 		setPriority(WAITING_PRIORITY, key, 0)
 	end
-	if isOnlyRetried(state, retry) then
+	if isAddedByRetryAlone(state, retry) then
 		setMark(key, 'p', sub(state, 2, 28))
+		priority = math.max(priority or -FOREVER, priorityOf(NEXT_PRIORITY, key))
 		setPriority(NEXT_PRIORITY, key, 0)
 		dirty = dirty - 1
 	end
+	return priority
 end
 
 -- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished.

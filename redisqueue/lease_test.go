@@ -274,6 +274,32 @@ func TestNextDelayIsPassedOn(t *testing.T) {
 	close(release)
 }
 
+// A replica that sleeps beside an empty queue learns of the first key that a pause or the start limit holds back: the
+// key comes when that ends, not at the next poll.
+func TestEndOfHoldingBackIsPassedOn(t *testing.T) {
+	for name, add := range map[string]func(t *testing.T, s *server, q *Queue[string]){
+		"pause": func(t *testing.T, s *server, q *Queue[string]) {
+			tool, err := Attach(t.Context(), s.client(), "test")
+			must(t, err)
+			must(t, tool.Pause(t.Context(), 2*time.Second))
+			tool.Close()
+			q.Add("x")
+		},
+		"no tokens": func(_ *testing.T, _ *server, q *Queue[string]) { q.Add("x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Config[string]{PollInterval: 9 * time.Second}
+			if name == "no tokens" {
+				config.StartLimit = StartLimit{Rate: 0.5, Burst: 1}
+			}
+			s, producer, consumer := twoReplicas(t, config)
+			addAndGet(t, producer, "first")
+			handleWhileAsleep(t, s, consumer, "x", func() { add(t, s, producer) })
+			producer.Done("first")
+		})
+	}
+}
+
 // waitForSleepers waits until that many replicas of a queue named "test" are asleep.
 func waitForSleepers(t testing.TB, client redis.UniversalClient, n int64) {
 	t.Helper()

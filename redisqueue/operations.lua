@@ -57,8 +57,8 @@ for i = FIRST_OP, #ARGV do
 	end
 end
 
--- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does
--- not know their PriorityStep.
+-- Due keys are added before the batch's own adds. A tool leaves them to replicas: it does not know their
+-- PriorityStep.
 if not isTool and call('ZCARD', DELAYS) > 1 then
 	local dueKeys = readSome(MAX_DUE, function(from, n)
 		return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n)

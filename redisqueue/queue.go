@@ -21,7 +21,7 @@ import (
 //
 // Methods with a key panic, without a lock, for one that cannot be hashed; those that send it also for one
 // that is not equal to itself, that the codec cannot encode, or that is reserved. What is added while the
-// server does not answer is kept in memory without a bound: the encoded key and about 150 bytes each, which
+// server does not answer is kept in memory without a bound: the encoded key and about 220 bytes each, which
 // Unsent in Shared of Stats counts.
 type Queue[T comparable] struct {
 	workqueue.Unimplemented[T]

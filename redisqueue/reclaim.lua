@@ -68,7 +68,10 @@ local function forgetOld()
 	loadStates(failed)
 	for _, key in ipairs(failed) do
 		if isHeld(states[key]) then -- It keeps its count: its call may fail again.
-			call('ZADD', RETRIES, nowDigits, key)
+			local state, isRetry = states[key], isAddedByRetryAlone(states[key], retryOf(key))
+			local kept = digits(now - 1) -- not the time of an add of this batch
+			call('ZADD', RETRIES, kept, key)
+			if isRetry then setState(key, sub(state, 1, 28) .. kept) end
 		else
 			forgetFailures(key)
 		end

@@ -32,8 +32,8 @@ if hasMore then
 	end
 end
 
--- 3. Next call. Nothing wakes a session when the next key is due, a pause ends, or the start limit has tokens:
--- it must call then, at callAt, and each reply says when that is.
+-- 3. Next call. Nothing wakes a session when the next key is due, a pause ends, or the start limit has tokens. A
+-- sleeper calls then: each reply says when that is (callAt).
 local waiting = cardOf(DELAYS)
 local callAt = FOREVER
 if waiting > 0 then
@@ -41,14 +41,16 @@ if waiting > 0 then
 end
 if queued > 0 and isPaused then
 	callAt = math.min(callAt, meta.pausedUntil)
-elseif isLimited then -- Not a call for each token, but for those of ten milliseconds.
+elseif isLimited then -- when enough tokens for ten milliseconds have come, not at each token
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
 	local tokensAt = math.ceil(fullAt - (startBurst - tokens) * tokenTime)
 	callAt = math.min(callAt, math.max(now + 1, tokensAt))
 end
--- A session that sleeps no more will not do it, and neither will one without getters: if this batch has brought
--- callAt forward, or its session leaves, another sleeper is woken, which hears callAt with its next reply.
-if (soonest <= callAt or leavesSleepers) and callAt < FOREVER and call('SISMEMBER', SLEEPERS, session) == 0 then
+-- A session outside SLEEPERS does not call then. If it has just left, or its batch has made callAt earlier, by a
+-- delay or by the first keys that are held back, wake a sleeper: its next reply has callAt.
+local hasFirstHeldBack = queued > 0 and not hasMore and queued <= #newlyQueued
+local isNews = leavesSleepers or soonest <= callAt or hasFirstHeldBack
+if isNews and callAt < FOREVER and call('SISMEMBER', SLEEPERS, session) == 0 then
 	local sleeper = call('SRANDMEMBER', SLEEPERS)
 	if sleeper then wake(sleeper) end
 end

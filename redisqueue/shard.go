@@ -54,7 +54,7 @@ type batch struct {
 
 func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	s := &shard[T]{q: q, names: names, watched: make(map[string]*hold[T])}
-	s.buffer.merging = make(map[string]*op)
+	s.buffer.merging = make(map[addKey]*op)
 	q.mu.nonEmpty++
 	s.timers.lease, s.timers.adds = q.newTimer(s.tickLocked), q.newTimer(s.kickLocked)
 	s.timers.watch, s.timers.wake = q.newTimer(s.watchLocked), q.newTimer(s.wakeUpLocked)

@@ -191,8 +191,8 @@ func (q *Queue[T]) key(ctx context.Context, key T) (KeyInfo[T], error) {
 const maxSnapshot = 512 // how many keys of each state a Snapshot has
 
 // Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue. A key that
-// changes its state meanwhile may be in two lists. If more than limit keys are processed, these are any of
-// them, not the oldest, with those that other processes have put on hold. Snapshot asks the server for the
+// changes its state meanwhile may be in two lists. If more than limit keys are processed, it has any of them,
+// not the oldest. Keys that other processes have put on hold are among them. Snapshot asks the server for the
 // keys, for up to a second; without an answer it lacks those of a state, where [Admin.Keys] would return an
 // error. After shutdown it still reads the keys.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {

@@ -84,11 +84,11 @@ func (q *Queue[T]) Facts() []operate.Fact {
 }
 
 // Stats returns the numbers of the queue at once. Queued, Blocked, Processing, Again, Waiting, Paused,
-// PausedUntil and OldestQueued are of the whole queue, and so are those of Shared that say so: they are from
-// the server's last reply, and Shared has its time. All others are of this replica, and new. From a call of
-// Stats on the queue asks the server every second in the background, until nobody has called it for a minute,
-// and until shutdown. [Admin.Counts] asks, and waits. The cost of Stats grows with the keys that this
-// replica's workers hold.
+// PausedUntil and Repaired of Shared are of the whole queue, from the server's last reply. Failing,
+// OldestQueued, and GivenUp, PausedBy and PausedSince of Shared are from the last one with all counts, whose
+// time is AsOf. The rest is this replica's own, and current. The first call makes the queue ask the server
+// for all counts every second, in the background, until a minute after the last call or until shutdown.
+// [Admin.Counts] asks, and waits. The cost of Stats grows with the keys that this replica's workers hold.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
