@@ -130,6 +130,8 @@ func testLateAnswers(t *testing.T, arrivesLate, isTaken bool) {
 	waitUntil(t, func() bool { return held(cutOff) == 0 || shared(cutOff).LostLeases == uint64(len(keys)) })
 	before := lookUp()
 	endPool()
+	pool.Stop(worker.Running) // From here on no worker begins a Get: cutOff would get a key again, in a new session.
+	waitForGetters(t, cutOff, 0)
 	if !arrivesLate {
 		close(say)
 	}

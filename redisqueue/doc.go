@@ -67,7 +67,8 @@
 //     rounded up to microseconds; keys that are due at the same time come in any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
 //   - With several shards, order holds within each, and each has its part of the StartLimit.
-//   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
+//   - A key whose delay ends, or that a pause or the StartLimit has held back, may come up to a poll interval
+//     late, if the replica that was to fetch it dies meanwhile.
 //   - Failures are counted on the server, for all replicas and for MaxRetries of package worker, and expire
 //     there, but not while the key is held. One that happens before the delay of the last one has passed, on
 //     whichever replica, is the same.
