@@ -139,8 +139,8 @@ func (q *Queue[T]) Failures(item T) (f workqueue.Failures) {
 }
 
 // NumRequeues returns at once how often item has failed since it was forgotten. For a key held here, that is
-// the count of the hand-out and the answers since. For any other it is the server's last answer, 0 at first; a
-// call asks again in the background, at most once a second.
+// the count of the hand-out and the answers since. For any other it is the server's last answer, 0 at first;
+// a call asks again in the background, at most once a second.
 func (q *Queue[T]) NumRequeues(item T) int {
 	encoded, s := q.locate(item)
 	q.mu.Lock()
