@@ -40,19 +40,22 @@ func newHasher[T comparable](c QueueConfig[T]) (hasher[T], error) {
 	if err != nil {
 		return hasher[T]{}, fmt.Errorf("sharding: keys of type %v need a QueueConfig.Hash: %w", t, err)
 	}
-	return hasher[T]{stable: stable, name: kinds(t)}, nil
+	return hasher[T]{stable: stable, name: layout(t)}, nil
 }
 
-// kinds returns the kinds of values in t, which decide its stable hash.
-func kinds(t reflect.Type) string {
+// layout returns the kinds of values in t and the names of its fields, in their order, which decides the
+// stable hash.
+func layout(t reflect.Type) string {
 	var parts []string
 	switch t.Kind() {
 	case reflect.Struct:
 		for i := range t.NumField() {
-			parts = append(parts, kinds(t.Field(i).Type))
+			if f := t.Field(i); f.Name != "_" { // which no hash has
+				parts = append(parts, f.Name, layout(f.Type))
+			}
 		}
 	case reflect.Array:
-		parts = slices.Repeat([]string{kinds(t.Elem())}, t.Len())
+		parts = slices.Repeat([]string{layout(t.Elem())}, t.Len())
 	default:
 		parts = []string{t.Kind().String()}
 	}

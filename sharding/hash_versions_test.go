@@ -34,9 +34,9 @@ func expectQueues(m *Member, queues ...string) {
 func TestRollingUpdateOfHashes(t *testing.T) {
 	byNamespace := func(key string) uint64 { return HashString(strings.Split(key, "/")[0]) }
 	for what, makeQueues := range map[string]func(old, new *Member){
-		"other keys": func(old, new *Member) {
-			newQueueOf(old, QueueConfig[string]{})
-			newQueueOf(new, QueueConfig[int]{})
+		"fields in another order": func(old, new *Member) {
+			newQueueOf(old, QueueConfig[struct{ Cluster, Name string }]{})
+			newQueueOf(new, QueueConfig[struct{ Name, Cluster string }]{})
 		},
 		"another hash": func(old, new *Member) {
 			newQueueOf(old, QueueConfig[string]{})

@@ -31,7 +31,7 @@ const (
 // After [ErrRestored], Leave returns that.
 //
 // Leave returns after the calls of the store and the logger that are under way, even if ctx is done. Nothing
-// is logged after that.
+// is logged after that. A call of QueueConfig.Keys may still run, with a context that has ended.
 //
 // Call it when the workers have ended or, so that the keys of other slots need not wait for slow handlers,
 // when the program begins to stop. Its context must not end with the signal to stop. Give it a deadline:
