@@ -44,7 +44,7 @@ type Extended[T comparable] interface {
 	// causes of held keys alone.
 	Causes(key T) Causes
 	// AddedAgain returns a channel that is closed when key is added or comes due while a worker holds it. Quiet
-	// adds and the key's own retry do not close it. It is nil if no worker holds key.
+	// adds and retries that come due do not close it. It is nil if no worker holds key.
 	AddedAgain(key T) <-chan struct{}
 	// AddedAt returns when a held key was first added or came due before its hand-out. It needs metrics.
 	AddedAt(key T) time.Time

@@ -2,7 +2,6 @@ package workqueue
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -96,7 +95,7 @@ type Typed[T comparable] struct {
 	clock      clock.WithTicker
 	ticker     observe.Ticker
 	logger     *logr.Logger // of a drain; nil means slog.Default
-	leftLogged sync.Once    // how many keys a drain leaves
+	leftLogged atomic.Bool  // how many keys a drain leaves
 	// custom and observer are used under the lock. No foreign code runs under it but that of a user's Queue, of
 	// push metrics and of the clock.
 	custom   Queue[T]          // nil without

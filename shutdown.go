@@ -65,8 +65,8 @@ func (q *Typed[T]) idle() time.Duration {
 
 // logLeft logs how many keys are queued, the first time that there are any.
 func (q *Typed[T]) logLeft() {
-	if n := q.Len(); n > 0 {
-		q.leftLogged.Do(func() { gate.LogLeft(q.logger, q.name, n) })
+	if n := q.Len(); n > 0 && !q.leftLogged.Swap(true) {
+		gate.LogLeft(q.logger, q.name, n)
 	}
 }
 

@@ -10,6 +10,7 @@
 //     the key early.
 //   - A retry is not taken back, neither when its key is given up nor when the key fails again. If it comes
 //     due while the key is held, Done queues the key at once.
+//   - Priorities of its own are lost when a key fails or a handler wants it again: it is added without one.
 //   - AddedAt is zero, because nothing says when a key came due.
 //   - Its queued and waiting keys cannot be listed: Snapshot, SnapshotKey and SnapshotKeys have those that
 //     workers hold, and Snapshot the failing ones.
@@ -72,7 +73,7 @@ type wrapper[T comparable] struct {
 
 	shuttingDown atomic.Bool // A method that shuts down was called here.
 	shutDownOnce sync.Once   // of below
-	leftLogged   sync.Once   // how many keys a drain leaves
+	leftLogged   atomic.Bool // how many keys a drain leaves
 	dropping     atomic.Bool // DropQueued was called after that. It is written under dropTurn and read without.
 	dropTurn     sync.Mutex  // A Done must not drop what DropQueued is to return.
 

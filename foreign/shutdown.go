@@ -17,10 +17,14 @@ func (q *wrapper[T]) ShutDown() {
 	q.mu.EndDrain(workqueue.ErrShutDown)
 }
 
-// shutDownBelow shuts below down once: a second ShutDown of controller-runtime's queue panics.
+// shutDownBelow shuts below down, unless somebody has: controller-runtime's queue panics if that is done twice.
 func (q *wrapper[T]) shutDownBelow() {
 	q.shuttingDown.Store(true)
-	q.shutDownOnce.Do(q.below.ShutDown)
+	q.shutDownOnce.Do(func() {
+		if !q.below.ShuttingDown() {
+			q.below.ShutDown()
+		}
+	})
 }
 
 // ShutDownWithDrain drops what is left if nobody takes a key for 10 s: see [workqueue.Typed].
@@ -41,8 +45,8 @@ func (q *wrapper[T]) ShutDownContext(ctx context.Context) error {
 
 // logLeft logs how many keys are queued, the first time that there are any.
 func (q *wrapper[T]) logLeft() {
-	if n := q.Len(); n > 0 {
-		q.leftLogged.Do(func() { gate.LogLeft(nil, "", n) })
+	if n := q.Len(); n > 0 && !q.leftLogged.Swap(true) {
+		gate.LogLeft(nil, "", n)
 	}
 }
 

@@ -39,7 +39,7 @@ type Queue[T comparable] struct {
 	// observer measures times. Its methods need mu. It is nil without metrics.
 	observer *observe.Observer
 
-	leftLogged sync.Once // how many keys a drain leaves
+	leftLogged atomic.Bool // how many keys a drain leaves
 
 	// mu is the lock. No foreign code but the clock runs under it: a time that was read before would be an old
 	// one when the lock is taken at last, and a key that was handed out meanwhile could come too early.

@@ -68,8 +68,8 @@ func (q *Queue[T]) idle() time.Duration {
 
 // logLeft logs how many keys are queued, the first time that there are any.
 func (q *Queue[T]) logLeft() {
-	if n := q.Len(); n > 0 {
-		q.leftLogged.Do(func() { gate.LogLeft(nil, q.config.Name, n) })
+	if n := q.Len(); n > 0 && !q.leftLogged.Swap(true) {
+		gate.LogLeft(nil, q.config.Name, n)
 	}
 }
 
