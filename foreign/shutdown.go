@@ -17,7 +17,7 @@ func (q *wrapper[T]) ShutDown() {
 	q.mu.EndDrain(workqueue.ErrShutDown)
 }
 
-// shutDownBelow shuts below down, unless somebody has: controller-runtime's queue panics if that is done twice.
+// shutDownBelow shuts below down, if nobody has: a second ShutDown of controller-runtime's queue panics.
 func (q *wrapper[T]) shutDownBelow() {
 	q.shuttingDown.Store(true)
 	q.shutDownOnce.Do(func() {
