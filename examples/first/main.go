@@ -17,7 +17,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	queue := workqueue.NewQueue(nil, workqueue.TypedRateLimitingQueueConfig[string]{Name: "orders"})
 	queue.Add("default/web") // any number of times, from anywhere: it is one key
 	queue.Add("default/web")
 	queue.Add("default/db")
