@@ -168,5 +168,5 @@ func keyID(key any) string {
 		format = "%T %p"
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, format, key, key))
-	return base64.RawURLEncoding.EncodeToString(sum[:4]) // The text must fit, too.
+	return base64.RawURLEncoding.EncodeToString(sum[:4]) // short: the text stands beside it
 }

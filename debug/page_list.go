@@ -18,8 +18,8 @@ type listPage struct {
 	Time                 time.Time
 	Registered, Matching int
 	Search               string
-	// Failing and GivenUp are the sums of all queues that match, and Oldest is that of these with the oldest
-	// change that no call has answered, or nil.
+	// Failing and GivenUp are the sums of all queues that match, and Oldest the one with the oldest change
+	// that no call has answered, or nil.
 	Failing, GivenUp int
 	Oldest           *reading
 	Rows             []*reading

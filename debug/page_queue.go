@@ -92,7 +92,7 @@ func (r *reading) busiestRows() (all []busyRow) {
 	}
 	var busiest []worker.BusyKey[any]
 	for _, p := range r.Pools {
-		// Snapshot asks the queue for its failing keys, too.
+		// Snapshot also asks the queue for its failing keys.
 		r.askServer(func() { busiest = append(busiest, p.pool.Snapshot(busiestKeys).Busiest...) })
 	}
 	slices.SortStableFunc(busiest, func(a, b worker.BusyKey[any]) int { return cmp.Compare(b.Calls, a.Calls) })

@@ -180,7 +180,7 @@ func TestRetryWakesSleeper(t *testing.T) {
 }
 
 // A key whose retry came due during a call fails again, when its failures are so old that they would be forgotten
-// if it were not held: the retry is taken back all the same.
+// if it were not held: the retry is taken back.
 func TestFailureAfterLongCall(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{

@@ -46,7 +46,7 @@ func (e effects) endTenures() {
 	}
 }
 
-// carryOut tells the queues what has changed, and logs. A queue below may block in ShutDown, so that has a
+// carryOut passes changes on to the queues, and logs. A queue below may block in ShutDown, so that has a
 // goroutine. Late calls read the states anew.
 func (m *Member) carryOut(e effects) {
 	for _, q := range *m.queues.Load() {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Times are left out of the measure: what is a time by its value, whatever its name is.
+// Times are left out of the measure: its value makes it a time, and not its name.
 func TestTimesAreNotMeasured(t *testing.T) {
 	const now = "2026-11-29T10:00:00Z"
 	measured := map[string]any{"runtime": "containerd", "lifetime": int64(3), "uptime": "3h", "time": "never",

@@ -67,7 +67,7 @@ func (c *Cluster) create(w write, o client.Object) (client.Object, error) {
 	return o, c.put(w.kind, nil, o, w.dryRun)
 }
 
-// update makes o the truth, or only its status if the write says so. The old object is that of the truth.
+// update makes o the truth, or only its status if the write says so. The truth has the old object.
 func (c *Cluster) update(w write, old, o client.Object) (client.Object, error) {
 	switch {
 	case o.GetResourceVersion() == "" && (!isKubernetes(w.kind) || w.kind.Group == "coordination.k8s.io"):
