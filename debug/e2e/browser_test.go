@@ -114,10 +114,16 @@ func eval[R any](b *browser, expression string) R {
 	return run(b, chromedp.Evaluate[R](expression))
 }
 
-// wait waits until a JavaScript expression is true.
+// wait waits until a JavaScript expression is true. (chromedp.Poll names the execution context that it has heard of
+// last, which right after a navigation may be the one before.)
 func (b *browser) wait(expression string) {
 	b.t.Helper()
-	run(b, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(50*time.Millisecond)))
+	for until := time.Now().Add(time.Minute); !eval[bool](b, "!!("+expression+")"); {
+		if time.Now().After(until) {
+			b.t.Fatalf("after a minute, this is not true: %s", expression)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 func (b *browser) open(url string) {
