@@ -216,7 +216,7 @@ func fractionsOf(schema int32) []float64 {
 const maxGap = 2
 
 // addTo adds the native buckets to h. The i-th of counts has the times up to bounds[i], and the last one
-// those above. Prometheus encodes buckets as spans of consecutive ones, and each count as the difference to
+// those above. Prometheus encodes buckets as spans of consecutive ones, and each count as the difference from
 // the one before.
 func (n *nativeBuckets) addTo(h *dto.Histogram, bounds []float64, counts []uint64) {
 	schema, threshold, zeros := n.schema, prometheus.DefNativeHistogramZeroThreshold, uint64(0)

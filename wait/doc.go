@@ -15,8 +15,8 @@
 // and again until they are stopped.
 //
 // [PollUntilContextCancel], [PollUntilContextTimeout], [ExponentialBackoff] and
-// [ExponentialBackoffWithContext] call a condition until it is true, fails, or the time or the tries are used
-// up; [Interrupted] recognizes the error of the last case.
+// [ExponentialBackoffWithContext] call a condition until it is true, it fails, or the time or the tries run
+// out; [Interrupted] recognizes the error of the last case.
 //
 // # Time
 //

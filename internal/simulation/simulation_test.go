@@ -47,7 +47,7 @@ var retriers = []struct {
 	{"default", "`DefaultTypedControllerRateLimiter`, as in client-go", 0, func(uint64) retrier {
 		return retries(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()))
 	}},
-	{"controller", "`NewTypedControllerRateLimiter`; `priorityqueue`; any limiter with `worker`", 1,
+	{"controller", "`NewTypedControllerRateLimiter`; `priorityqueue`; any limiter with `worker`, except over `foreign`", 1,
 		func(uint64) retrier {
 			return retries(workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil)))
 		}},
