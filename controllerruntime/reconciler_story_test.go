@@ -161,7 +161,7 @@ func TestInspectorInManager(t *testing.T) {
 		Page: p, StuckAfter: time.Minute,
 		OnStuck: func(_ context.Context, k worker.RunningKey[reconcile.Request]) { stuck = append(stuck, k) },
 	}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
-		if p.pool.Queue != any(s.queue) || p.queue.Queue != any(s.queue) || p.name != "test" {
+		if p.pool.Queue.Queue != any(s.queue) || p.queue.Queue != any(s.queue) || p.name != "test" {
 			t.Error("the page was not given the Inspector")
 		}
 		if r.Cancel(requestA) {
@@ -342,7 +342,7 @@ func TestInterruptLoop(t *testing.T) {
 			if n := p.pool.Stats().Looping; n != 1 {
 				t.Errorf("%d keys loop", n)
 			}
-			if p.pool.Queue != p.queue.Queue || shownTwice && own.queue.Queue != p.queue.Below {
+			if p.pool.Queue.Queue != p.queue.Queue || shownTwice && own.queue.Queue != p.queue.Below {
 				t.Error("the page cannot know that this is one queue")
 			}
 			if got := served(t, "busy"); !shownTwice && !strings.Contains(got,

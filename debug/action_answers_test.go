@@ -43,7 +43,7 @@ func TestAnswersToRetry(t *testing.T) {
 		inspector := inspectorOf(func(int) worker.Snapshot[any] {
 			return worker.Snapshot[any]{Stats: worker.Stats{Name: "paused", Paused: true}}
 		})
-		inspector.Queue, inspector.Pause = paused, func(time.Duration) {}
+		inspector.Queue.Queue, inspector.Pause = paused, func(time.Duration) {}
 		h.InspectPool("paused", inspector)
 		paused.AddAfter("key", time.Hour)
 		queue = "paused"

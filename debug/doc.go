@@ -7,8 +7,9 @@
 //	mux.Handle("/debug/workqueue", h)
 //
 // A program with metrics passes its provider to the handler: debug.Options{Metrics: prom.NewProvider(…)}. A
-// queue that has no name, or another provider, is shown by [Register]. A queue without a provider does not
-// read the clock, so the page has no times for it: give it [Times].
+// queue that has no name, or another provider, is shown by [Register], and while a pool that the handler
+// shows works on it. A queue without a provider does not read the clock, so the page has no times for it:
+// give it [Times].
 //
 // Nothing is mounted by importing the package, and nothing can be changed through the handler unless
 // Options.Actions is set. But keys and errors may name what is not for everyone, and a reader of the page may
@@ -31,8 +32,8 @@
 // than 512 keys wait for it. Any other page takes five seconds at most. Actions do not wait for a search.
 // Those on several keys wait for each other.
 //
-// A queue knows why a key has failed, and package worker which keys were given up. A pool is shown on the
-// page of its queue or, if that is not shown, on a page of its own.
+// A queue knows why a key has failed, and package worker which keys were given up. Pools are shown on the
+// page of their queue.
 //
 // If a queue on a server, such as those of package redisqueue, does not reach it, or an answer takes more
 // than a second, the page shows its last numbers and says that the server did not answer in time. An action

@@ -53,10 +53,8 @@ type Handler struct {
 	// No method of a queue is called under mu. An entry is a row of the list.
 	mu struct {
 		sync.Mutex
-		// byID has all entries, byQueue those of queues, and poolEntries those of pools, by their queue. An entry
-		// of pools stays, hidden, while their queue is shown.
-		byID                 map[string]*entry
-		byQueue, poolEntries map[any]*entry
+		byID    map[string]*entry
+		byQueue map[any]*entry // the same entries, by Queue of their Inspectors
 		// madeUp counts the ids that had to be made up.
 		madeUp int
 		closed bool
@@ -73,7 +71,7 @@ func NewHandler(o Options) *Handler {
 	}
 	h := &Handler{clock: o.Clock, metrics: o.Metrics, searching: make(turn, 1), acting: make(turn, 1)}
 	h.mu.byID = make(map[string]*entry)
-	h.mu.byQueue, h.mu.poolEntries = make(map[any]*entry), make(map[any]*entry)
+	h.mu.byQueue = make(map[any]*entry)
 	if o.Actions {
 		if h.audit = o.Audit; h.audit == nil {
 			h.audit = logAction
@@ -110,5 +108,4 @@ func (h *Handler) Close() {
 	h.mu.closed = true
 	clear(h.mu.byID)
 	clear(h.mu.byQueue)
-	clear(h.mu.poolEntries)
 }

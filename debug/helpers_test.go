@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -84,24 +83,12 @@ func noStats() workqueue.Stats { return workqueue.Stats{} }
 // showPool makes h show a pool of that queue, or of that which inspect has shown under its name.
 func showPool(h worker.InspectorProvider, s worker.Snapshot[any], of ...any) {
 	i := inspectorOf(func(int) worker.Snapshot[any] { return s })
-	i.Queue = append(of, any(queueNamed(s.Stats.Name)))[0]
+	i.Queue.Queue = append(of, any(queueNamed(s.Stats.Name)))[0]
 	h.InspectPool(s.Stats.Name, i)
 }
 
 // queueNamed is the Queue of an Inspector without a queue behind it.
 type queueNamed string
-
-// withRest returns i with the functions that it lacks.
-func withRest(i worker.Inspector) worker.Inspector {
-	rest := inspectorOf(i.Snapshot)
-	from, to := reflect.ValueOf(rest), reflect.ValueOf(&i).Elem()
-	for f := range to.NumField() {
-		if to.Field(f).IsNil() {
-			to.Field(f).Set(from.Field(f))
-		}
-	}
-	return i
-}
 
 // keysIn yields the keys that s has in that state.
 func keysIn(s worker.Snapshot[any], state worker.KeyState) iter.Seq[worker.KeySnapshot[any]] {

@@ -152,7 +152,7 @@ func TestErrorsOfPoolThatEnds(t *testing.T) {
 				}
 				return worker.Snapshot[any]{Stats: worker.Stats{Name: "another name", Failed: failed, Ended: ends}}
 			})
-			i.Queue = queueNamed("q")
+			i.Queue.Queue = queueNamed("q")
 			h.InspectPool("q", i)
 		}
 		time.Sleep(12 * time.Second)

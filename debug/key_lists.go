@@ -21,9 +21,7 @@ type keyList struct {
 // readKeys sets r.lists. For that the queue may ask its server; the pools have their keys at hand.
 func (r *reading) readKeys() {
 	var s workqueue.Snapshot[any]
-	if r.HasQueue() {
-		r.askServer(func() { s = r.entry.queue.Snapshot(listLen) })
-	}
+	r.askServer(func() { s = r.entry.queue.Snapshot(listLen) })
 	r.readGivenUp(listLen)
 	onHold := slices.SortedStableFunc(r.inPools(worker.KeyOnHold, s), func(a, b knownKey) int {
 		return a.inPools.OnHold.Since.Compare(b.inPools.OnHold.Since)
@@ -48,11 +46,8 @@ func newKeyList(keys iter.Seq[knownKey], ofQueue int) keyList {
 // know follow, unless the pools would ask a server for them.
 func (r *reading) failing(s workqueue.Snapshot[any]) keyList {
 	list := newKeyList(keysOf(s.Failing), len(s.Failing))
-	if !r.HasQueue() || list.hasMore && r.Stats.Shared == nil {
+	if list.hasMore && r.Stats.Shared == nil {
 		list.keys = slices.Collect(distinct(nil, slices.Values(list.keys), r.inPools(worker.KeyFailing, s)))
-	}
-	if !r.HasQueue() {
-		list.hasMore = r.Workers.Failing > len(list.keys)
 	}
 	return list
 }

@@ -35,16 +35,13 @@ func (w *keyWalk) all() iter.Seq[knownKey] {
 	return concat(inPools, w.in(stateGivenUp), w.allInQueue)
 }
 
-// in yields the keys in a state. It sets hasLeft at once if a pool has more than it lists.
+// in yields the keys in a state.
 func (w *keyWalk) in(state string) iter.Seq[knownKey] {
 	switch {
 	case !w.lists[state].hasMore:
 		return w.listed(state)
 	case state == stateGivenUp:
 		return w.allGivenUp
-	case !w.HasQueue():
-		w.hasLeft = true // A pool alone does not list more.
-		return w.listed(state)
 	}
 	others := filtered(w.allInQueue, func(k knownKey) bool {
 		if state == stateFailing {
@@ -81,7 +78,7 @@ func (w *keyWalk) allGivenUp(yield func(knownKey) bool) {
 // allInQueue yields all keys of the queue. It ends early if its time is over, or the queue's server stops
 // answering.
 func (w *keyWalk) allInQueue(yield func(knownKey) bool) {
-	if !w.HasQueue() || w.missing != nil {
+	if w.missing != nil {
 		return
 	}
 	began := time.Now()

@@ -81,16 +81,6 @@ func TestFailingKeyOnHold(t *testing.T) {
 	}
 }
 
-// A pool whose queue is not shown lists 10,000 failing keys at most. If more fail, a count says so.
-func TestMoreFailingKeysThanAPoolLists(t *testing.T) {
-	h := newHandler(t, debug.Options{})
-	failing := []worker.FailedKey[any]{{Key: 1, Err: "broken"}, {Key: 2, Err: "broken"}}
-	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", Failing: 3}, Failing: failing})
-	if c := getJSON[counted](t, h, "?queue=pool+q&count=failing"); c != (counted{2, true}) {
-		t.Errorf("%+v", c)
-	}
-}
-
 // Pages with the errors of a queue go over its keys one after another, and do not wait for long.
 func TestErrorsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {

@@ -123,7 +123,7 @@ func (k *knownKey) addPool(s worker.KeySnapshot[any]) {
 
 // ask asks the queue for what it knows of the key, unless that is known.
 func (r *reading) ask(k *knownKey) {
-	if k.hasAsked || !r.HasQueue() {
+	if k.hasAsked {
 		return
 	}
 	r.askServer(func() {

@@ -318,17 +318,14 @@ func TestPoolOfTheKeysQueue(t *testing.T) {
 		debug.Register(h.Handler, "tenant", q)
 		q.Add("a")
 		q.Get()
-		h.InspectPool("tenant", withRest(worker.Inspector{
-			Queue: q,
-			Snapshot: func(int) worker.Snapshot[any] {
-				return worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Wanted: 1},
-					Running: []worker.RunningKey[any]{{Key: "a"}}}
-			},
-			SnapshotKey: func(key any) worker.KeySnapshot[any] {
-				return worker.KeySnapshot[any]{Key: key, Failing: &worker.FailedKey[any]{Key: key, Err: name + " failed"}}
-			},
-			Cancel: func(any) bool { cancelled[name]++; return true },
-		}))
+		pool := inspectorOf(func(int) worker.Snapshot[any] {
+			return worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Wanted: 1},
+				Running: []worker.RunningKey[any]{{Key: "a"}},
+				Failing: []worker.FailedKey[any]{{Key: "a", Err: name + " failed"}}}
+		})
+		pool.Queue.Queue = q
+		pool.Cancel = func(any) bool { cancelled[name]++; return true }
+		h.InspectPool("tenant", pool)
 	}
 	ids := strings.Fields(getJSON[list](t, h, "").ids())
 	for i, id := range ids {

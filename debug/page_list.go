@@ -37,7 +37,7 @@ func compareTrouble(a, b *reading) int {
 	return cmp.Or(
 		cmp.Compare(b.trouble(), a.trouble()),
 		cmp.Compare(b.longest(), a.longest()),
-		cmp.Compare(b.Failing(), a.Failing()),
+		cmp.Compare(b.Stats.Failing, a.Stats.Failing),
 		cmp.Compare(b.Stats.Queued, a.Stats.Queued),
 		cmp.Compare(a.Name(), b.Name()),
 		cmp.Compare(a.ID(), b.ID()),
@@ -61,7 +61,7 @@ func (r *reading) trouble() int {
 		return 3
 	case level == "bad" || r.Wedged != nil || r.Workers.Stuck > 0 || r.GivenUp() > 0:
 		return 2
-	case level == "warn" || r.Failing() > 0 || r.Workers.Looping > 0 || len(r.PausedGroups) > 0 ||
+	case level == "warn" || r.Stats.Failing > 0 || r.Workers.Looping > 0 || len(r.PausedGroups) > 0 ||
 		r.Workers.StartLimited || r.Stats.Paused && r.Stats.PausedUntil.IsZero():
 		return 1
 	}
@@ -78,7 +78,7 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 	p.Matching = len(all)
 	oldest := time.Duration(0)
 	for _, r := range all {
-		p.Failing, p.GivenUp = p.Failing+r.Failing(), p.GivenUp+r.GivenUp()
+		p.Failing, p.GivenUp = p.Failing+r.Stats.Failing, p.GivenUp+r.GivenUp()
 		if age := r.Workers.OldestUnanswered; age > oldest {
 			p.Oldest, oldest = r, age
 		}

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/keyedqueue/workqueue"
@@ -41,12 +42,17 @@ func (h *Handler) PoolHistogramBounds() []float64 {
 	return nil
 }
 
-// InspectPool shows a pool, on the page of its queue.
+// InspectPool shows a pool, on the page of its queue. A queue that is not shown yet is shown until its pools
+// have ended, under its own name or else the pool's.
 func (h *Handler) InspectPool(name string, p worker.Inspector) {
 	if below, ok := h.metrics.(worker.InspectorProvider); ok {
 		below.InspectPool(name, p)
 	}
-	h.addPool(name, p)
+	if !h.addPool(&p) {
+		name = short(cmp.Or(p.Queue.Stats().Name, name), maxName)
+		h.show(&entry{name: name, queue: p.Queue, forPools: true})
+		h.addPool(&p)
+	}
 }
 
 // Times is a MetricsProvider for programs that have no other: a queue that has it (and a name) reads the

@@ -51,10 +51,7 @@ type poolReading struct {
 
 // read asks e's queue and pools for their numbers, which they have at hand.
 func (h *Handler) read(ctx context.Context, e *entry) *reading {
-	r := &reading{ctx: ctx, entry: e, At: h.clock.Now()}
-	if e.hasQueue() {
-		r.Stats = e.queue.Stats()
-	}
+	r := &reading{ctx: ctx, entry: e, At: h.clock.Now(), Stats: e.queue.Stats()}
 	if s := leasing.StatsOf(r.Stats); s != nil && s.Outage {
 		r.missing = errNoAnswer
 	}
@@ -63,7 +60,7 @@ func (h *Handler) read(ctx context.Context, e *entry) *reading {
 	}
 	for _, p := range h.poolsOf(e) {
 		if !r.readPool(p) {
-			h.removePool(e.of, p)
+			h.removePool(e, p)
 		}
 	}
 	isWorking := func(p poolReading) bool { return !p.Paused }
@@ -100,7 +97,7 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 		r := h.read(ctx, e)
 		if hasEnded(r.Stats) {
 			h.remove(e)
-		} else if e.hasQueue() || len(r.Pools) > 0 {
+		} else if !e.forPools || len(r.Pools) > 0 {
 			live = append(live, r)
 		}
 	}
@@ -112,9 +109,8 @@ func hasEnded(s workqueue.Stats) bool {
 	return s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0
 }
 
-func (r *reading) ID() string     { return r.entry.id }
-func (r *reading) Name() string   { return r.entry.name }
-func (r *reading) HasQueue() bool { return r.entry.hasQueue() }
+func (r *reading) ID() string   { return r.entry.id }
+func (r *reading) Name() string { return r.entry.name }
 
 // IsTimed reports that the queue reads the clock.
 func (r *reading) IsTimed() bool { return r.Stats.Latency != nil }
@@ -129,9 +125,6 @@ func (r *reading) IsUnworked() bool {
 	return s.Queued > 0 && s.Processing == 0 && s.Latency != nil && s.Latency.Count() == 0 &&
 		r.Workers.Wanted == 0 && !s.Paused
 }
-
-// Failing returns how many keys fail.
-func (r *reading) Failing() int { return max(r.Stats.Failing, r.Workers.Failing) }
 
 // GivenUp returns how many keys are given up: those that the pools know, or of a queue on a server those of
 // all processes.
@@ -174,7 +167,7 @@ func (r *reading) askServer(f func()) {
 // noteMissing notes that the queue's server may not have answered since began (in real time): the queue
 // reports an outage, or it took so long that the queue has given up. It returns r.missing.
 func (r *reading) noteMissing(began time.Time) error {
-	if r.HasQueue() && r.missing == nil {
+	if r.missing == nil {
 		s := leasing.StatsOf(r.entry.queue.Stats())
 		if s != nil && (s.Outage || time.Since(began) >= patience) {
 			r.missing = errNoAnswer

@@ -4,61 +4,56 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// entry is what the list has a row for: a queue with its pools, or the pools of a queue that is not shown.
+// entry is what the list has a row for: a queue with its pools.
 type entry struct {
 	id, name string
-	// of is the queue itself, to recognize it by: see identity.
-	of any
-	// queue is zero if only pools are known.
-	queue   workqueue.Inspector
-	history history
-	// pools are those of an entry in poolEntries. They are guarded by Handler.mu.
+	queue    workqueue.Inspector
+	history  history
+	// pools are those of the queue. They are guarded by Handler.mu.
 	pools []*worker.Inspector
+	// forPools: the queue is shown because a pool handles its keys, and goes with the last pool.
+	forPools bool
 }
 
-func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
-
-// identity returns queue, or something unique if it is nil.
-func identity(queue any) any { return cmp.Or(queue, any(new(int))) }
-
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
-	e := &entry{of: identity(q.Queue), queue: q}
-	first := h.read(context.Background(), e)
-	e.history.add(first.sample(), first.times())
-	e.name = short(cmp.Or(name, first.Stats.Name), maxName)
-	h.removeIfEnded(e.name)
-	h.insert(e)
+	e := &entry{name: short(cmp.Or(name, q.Stats().Name), maxName), queue: q}
+	h.show(e)
 	return func() { h.remove(e) }
 }
 
-// insert shows e, in the place of the same queue or of the queue that it wraps.
+// show adds e to the list.
+func (h *Handler) show(e *entry) {
+	h.removeIfEnded(e.name)
+	h.insert(e)
+	first := h.read(context.Background(), e)
+	e.history.add(first.sample(), first.times())
+}
+
+// insert puts e in the place of the same queue or of the queue that it wraps, whose pools it takes over. Its
+// id is its name, or a similar one if another entry has that.
 func (h *Handler) insert(e *entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
 		return
 	}
-	for _, old := range []any{e.of, identity(e.queue.Below)} {
-		if shown := h.mu.byQueue[old]; shown != nil {
-			h.removeLocked(shown)
+	for _, queue := range []any{e.queue.Queue, e.queue.Below} {
+		if old := h.mu.byQueue[queue]; old != nil {
+			e.pools = append(e.pools, old.pools...)
+			h.removeLocked(old)
 		}
 	}
-	h.addLocked(e, e.name)
-	h.mu.byQueue[e.of] = e
-}
-
-// addLocked adds e under that id, or a similar one if another entry has it.
-func (h *Handler) addLocked(e *entry, id string) {
-	for e.id = id; e.id == "" || h.mu.byID[e.id] != nil; e.id = fmt.Sprintf("%s~%d", id, h.mu.madeUp) {
+	for e.id = e.name; e.id == "" || h.mu.byID[e.id] != nil; e.id = fmt.Sprintf("%s~%d", e.name, h.mu.madeUp) {
 		h.mu.madeUp++
 	}
-	h.mu.byID[e.id] = e
+	h.mu.byID[e.id], h.mu.byQueue[e.queue.Queue] = e, e
 }
 
 // removeIfEnded removes the queue with that id if it has ended and the sampler has not noticed yet. A queue
@@ -67,7 +62,7 @@ func (h *Handler) removeIfEnded(id string) {
 	h.mu.Lock()
 	old := h.mu.byID[id]
 	h.mu.Unlock()
-	if old != nil && old.hasQueue() && hasEnded(old.queue.Stats()) {
+	if old != nil && hasEnded(old.queue.Stats()) {
 		h.remove(old)
 	}
 }
@@ -82,76 +77,49 @@ func (h *Handler) removeLocked(e *entry) {
 	if h.mu.byID[e.id] == e {
 		delete(h.mu.byID, e.id)
 	}
-	if h.mu.byQueue[e.of] == e {
-		delete(h.mu.byQueue, e.of)
+	if h.mu.byQueue[e.queue.Queue] == e {
+		delete(h.mu.byQueue, e.queue.Queue)
 	}
 }
 
-// addPool shows a pool: on the page of its queue or, while that is not shown, on a page of its own.
-func (h *Handler) addPool(name string, p worker.Inspector) {
+// addPool shows a pool with its queue, and returns false if that is not shown.
+func (h *Handler) addPool(p *worker.Inspector) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mu.closed {
-		return
+	e := h.mu.byQueue[p.Queue.Queue]
+	if e != nil {
+		e.pools = append(e.pools, p)
 	}
-	of := identity(p.Queue)
-	e := h.mu.poolEntries[of]
-	if e == nil {
-		e = &entry{name: short(name, maxName), of: of}
-		h.mu.poolEntries[of] = e
-		// The prefix leaves the id to a queue with this name, which may come later.
-		h.addLocked(e, "pool "+e.name)
-	}
-	e.pools = append(e.pools, &p)
+	return e != nil
 }
 
-// removePool removes a pool of the queue that of identifies.
-func (h *Handler) removePool(of any, p *worker.Inspector) {
+// removePool removes a pool that has ended.
+func (h *Handler) removePool(e *entry, p *worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := h.mu.poolEntries[of]
-	if e == nil {
-		return
-	}
 	e.pools = slices.DeleteFunc(e.pools, func(have *worker.Inspector) bool { return have == p })
-	if len(e.pools) == 0 {
-		delete(h.mu.poolEntries, of)
+	if e.forPools && len(e.pools) == 0 {
 		h.removeLocked(e)
 	}
 }
 
-// entries returns the entries that are shown.
+// entries returns all entries.
 func (h *Handler) entries() []*entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := make([]*entry, 0, len(h.mu.byID))
-	for _, e := range h.mu.byID {
-		if !h.isHiddenLocked(e) {
-			all = append(all, e)
-		}
-	}
-	return all
+	return slices.Collect(maps.Values(h.mu.byID))
 }
-
-// isHiddenLocked reports whether e has pools alone, which the page of their queue shows.
-func (h *Handler) isHiddenLocked(e *entry) bool { return !e.hasQueue() && h.mu.byQueue[e.of] != nil }
 
 // find returns the entry with that id, or nil.
 func (h *Handler) find(id string) *entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e := h.mu.byID[id]; e != nil && !h.isHiddenLocked(e) {
-		return e
-	}
-	return nil
+	return h.mu.byID[id]
 }
 
 // poolsOf returns the pools of e.
 func (h *Handler) poolsOf(e *entry) []*worker.Inspector {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if of := h.mu.poolEntries[e.of]; of != nil {
-		return slices.Clone(of.pools)
-	}
-	return nil
+	return slices.Clone(e.pools)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -75,31 +74,43 @@ func TestPoolsAppear(t *testing.T) {
 	})
 }
 
-// A pool whose queue is not known has a page of its own.
-func TestPoolAlone(t *testing.T) {
+// A queue without a name is shown under the pool's, until the pool has ended or the queue is registered.
+func TestQueueOfPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTypedRateLimitingQueue[string](nil)
-		start(t, worker.New(q, func(context.Context, string) error { return worker.Terminal(errors.New("broken")) },
-			worker.Options[string]{Name: "alone", MetricsProvider: h}))
+		run := func() (stop func()) {
+			return start(t, worker.New(q,
+				func(context.Context, string) error { return worker.Terminal(errors.New("broken")) },
+				worker.Options[string]{Name: "alone", MetricsProvider: h, KeepQueue: true}))
+		}
+		stop := run()
 		q.Add("a")
 		synctest.Wait()
-		l := getJSON[list](t, h, "")
-		if len(l.Queues) != 1 || l.Queues[0].Name != "alone" {
-			t.Fatalf("%+v", l)
-		}
-		page := "?queue=" + queryEscape(l.Queues[0].ID)
-		wantBody(t, get(h, ""), "a pool whose queue is not known here", `data-label="Adds/s">–</td>`)
-		wantBody(t, get(h, page), `<p class="sum"><b>0</b> errors a second`, "Given up</h2>", "broken", "Workers</h2>")
-		// Once its queue is known, the pool is there, under any names.
+		wantIDs(t, h, "", "alone")
+		wantBody(t, get(h, ""), `data-label="Workers">0 of 1</td>`)
+		wantBody(t, get(h, "?queue=alone"), "Given up</h2>", "broken", "Workers</h2>")
+		stop()
+		wantIDs(t, h, "", "")
+		run()
+		synctest.Wait()
+		q.Add("b")
+		synctest.Wait()
 		for _, name := range []string{"another name", "alone"} {
-			remove := debug.Register(h, name, q)
+			debug.Register(h, name, q)
 			wantIDs(t, h, "", name)
 			wantBody(t, get(h, "?queue="+queryEscape(name)), "Given up</h2>", "broken", "Workers</h2>")
-			if w := get(h, page); w.Code != http.StatusNotFound {
-				t.Errorf("the pool's own page: %d", w.Code)
-			}
-			remove()
 		}
+	})
+}
+
+// A queue with another provider and a pool with h is shown under its own name.
+func TestQueueOfPoolWithAnotherProvider(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := newRateLimited[string](t, "orders", debug.Times{})
+		start(t, worker.New(q, func(context.Context, string) error { return nil },
+			worker.Options[string]{Name: "workers", MetricsProvider: h}))
+		synctest.Wait()
+		wantIDs(t, h, "", "orders")
 	})
 }
 

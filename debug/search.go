@@ -47,7 +47,7 @@ func (s *search) offer(k knownKey) {
 // one: it need not be searched for.
 func (r *reading) startSearch(text, id string) *search {
 	s := &search{text: text, id: id}
-	if r.HasQueue() && keyID(text) == id {
+	if keyID(text) == id {
 		r.askServer(func() {
 			defer func() { _ = recover() }() // The queue's keys may be of another type.
 			if k, isThere := r.entry.queue.SnapshotKey(text); isThere || k.Failures.Count > 0 {

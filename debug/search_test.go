@@ -239,7 +239,7 @@ func TestActionsWithoutID(t *testing.T) {
 		return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"},
 			Running: []worker.RunningKey[any]{{Key: "key 1"}}}
 	})
-	pool.Queue, pool.Cancel = queueNamed("q"), func(any) bool { return true }
+	pool.Queue.Queue, pool.Cancel = queueNamed("q"), func(any) bool { return true }
 	h.InspectPool("q", pool)
 	for action, reads := range map[string]int{"cancel": 0, "retry": 1} {
 		before := q.reads

@@ -40,7 +40,7 @@ var stateSections = []stateSection{
 	{
 		State: stateFailing, Title: "Failing",
 		Hint: "the most failures first", Empty: "No key is failing.",
-		total:   (*reading).Failing,
+		total:   func(r *reading) int { return r.Stats.Failing },
 		actions: []string{"retry", "remove"},
 	},
 	{

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"math"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // InspectorProvider is a [workqueue.MetricsProvider] that discovers pools. It may have a method
@@ -30,8 +32,8 @@ const (
 // another type. Snapshot, SnapshotKey and Keys of [KeyFailing] ask the queue, which may take seconds if its
 // server does not answer.
 type Inspector struct {
-	// Queue is the queue whose keys the pool handles, to recognize it by.
-	Queue       any
+	// Queue has the methods of the queue whose keys the pool handles.
+	Queue       workqueue.Inspector
 	Stats       func() Stats
 	Snapshot    func(limit int) Snapshot[any]
 	SnapshotKey func(key any) KeySnapshot[any]
@@ -50,7 +52,7 @@ type Inspector struct {
 func (t *Tracker[T]) Inspector() Inspector {
 	show := func(key T) any { return key }
 	return Inspector{
-		Queue:       t.queue,
+		Queue:       workqueue.Inspect[T](t.queue),
 		Stats:       t.Stats,
 		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, show) },
 		SnapshotKey: func(key any) KeySnapshot[any] { return snapshotOfKey(t, typed[T](key), key) },

@@ -122,7 +122,7 @@ func TestInspectPool(t *testing.T) {
 		q.AddCause("waits", workqueue.Cause{Reason: "changed"})
 		r.after(1500 * time.Millisecond)
 		i := metrics.pools["pool"]
-		if i.Queue != any(q) || i.Stats().Handled != 6 {
+		if i.Queue.Queue != any(q) || i.Stats().Handled != 6 {
 			t.Errorf("%+v", i.Stats())
 		}
 		if s := i.Snapshot(1); len(s.Running) != 1 || s.Running[0].Key != "waits" || s.Running[0].Stack == "" ||
