@@ -39,16 +39,8 @@ func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (done keysD
 	if r.missing != nil && !do.ofPools {
 		return done, "", r.missing
 	}
-	ofSet := form.Has("of") && do.ForAll != ""
-	if ofSet || form.Get("id") == "" { // A key with an id does not wait for those who go over all.
-		end, err := h.acting.take(r.ctx)
-		defer end()
-		if err != nil {
-			return done, "", err
-		}
-	}
 	a := &keyAction{walk: &keyWalk{reading: r}, do: do, until: time.Now().Add(actionTime)}
-	if ofSet {
+	if form.Has("of") {
 		text, err = a.set(form.Get("of"), form.Get("error"), form.Get("count"))
 	} else {
 		text, err = a.single(form.Get("key"), form.Get("id"))
@@ -116,7 +108,7 @@ func (a *keyAction) find(text, id string) (keys []knownKey, err error) {
 	case !s.exact:
 		return nil, nil
 	}
-	return slices.DeleteFunc(s.keys, func(k knownKey) bool { return k.state() == stateAbsent }), nil
+	return s.keys, nil
 }
 
 // each acts on the keys until the time is over, or the queue's server does not answer any more.

@@ -29,8 +29,7 @@
 // A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose
 // texts contain it are shown. A search goes over all keys; a million take less than a second. It takes a
 // minute at most, and ends when its reader leaves. One search, of any queue, runs at a time; lists of more
-// than 512 keys wait for it. Any other page takes five seconds at most. Actions do not wait for a search.
-// Those on several keys wait for each other.
+// than 512 keys wait for it. Any other page takes five seconds at most. Actions do not wait.
 //
 // A queue knows why a key has failed, and package worker which keys were given up. Pools are shown on the
 // page of their queue.

@@ -47,8 +47,7 @@ type Handler struct {
 	// stop ends the sampler, and running waits for it.
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	// searching is for pages that go over all keys of a queue, and acting for actions, which wait for no page.
-	searching, acting turn
+	searching turn // of pages that go over all keys of a queue
 
 	// No method of a queue is called under mu. An entry is a row of the list.
 	mu struct {
@@ -69,7 +68,7 @@ func NewHandler(o Options) *Handler {
 	if o.Metrics == nil {
 		o.Metrics = Times{}
 	}
-	h := &Handler{clock: o.Clock, metrics: o.Metrics, searching: make(turn, 1), acting: make(turn, 1)}
+	h := &Handler{clock: o.Clock, metrics: o.Metrics, searching: make(turn, 1)}
 	h.mu.byID = make(map[string]*entry)
 	h.mu.byQueue = make(map[any]*entry)
 	if o.Actions {

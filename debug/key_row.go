@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -32,10 +33,7 @@ type keyRow struct {
 func (r *reading) row(k knownKey, can actionSet) keyRow {
 	text := keyText(k.key())
 	row := keyRow{At: r.At, QueueID: r.ID()}
-	row.Key, row.ID, row.Bytes, row.State = cut(text, maxKey), keyID(k.key()), len(text), k.state()
-	if row.State == stateAbsent && r.missing != nil {
-		row.State = stateUnknown
-	}
+	row.Key, row.ID, row.Bytes, row.State = cut(text, maxKey), keyID(k.key()), len(text), cmp.Or(k.state(), stateUnknown)
 	group := k.inQueue.Group
 	k = k.printable(row.Key)
 	row.IsGroupWhole = k.inQueue.Group == group

@@ -20,8 +20,7 @@ const (
 	stateFailing    = "failing"  // its last call has failed, and it is to be retried
 	stateGivenUp    = "given_up" // a pool or the queue itself does not try it any more
 
-	stateAbsent  = "absent"  // nothing is known of the key
-	stateUnknown = "unknown" // the queue's server did not answer, or not all keys were looked at
+	stateUnknown = "unknown" // the queue's server did not answer
 )
 
 // failedStates are the states of keys that have an error.
@@ -95,7 +94,7 @@ func (k *knownKey) hasError(text string) bool {
 		strings.Contains(text, `\`) && strings.Contains(printable(f.Err), text))
 }
 
-// state returns where the key is.
+// state returns where the key is, or nothing if it is not known of.
 func (k *knownKey) state() string {
 	switch {
 	case k.inQueue.State != "":
@@ -107,7 +106,7 @@ func (k *knownKey) state() string {
 	case k.inPools.GivenUp != nil:
 		return stateGivenUp
 	}
-	return stateAbsent
+	return ""
 }
 
 // addPool adds what another pool says of the key.

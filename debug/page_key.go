@@ -1,17 +1,13 @@
 package debug
 
-import (
-	"net/url"
-
-	"github.com/keyedqueue/workqueue/worker"
-)
+import "net/url"
 
 // keyPage shows the keys of a queue that were searched for.
 type keyPage struct {
 	page
 	Queue  *reading
 	Search string
-	// Exact reports that the keys are called so. Otherwise they contain it.
+	// Exact reports that the keys are called so, if there are any. Otherwise they contain it.
 	Exact bool
 	// Story is the only key, or nil, and Keys are all that were found.
 	Story *keyRow
@@ -20,8 +16,8 @@ type keyPage struct {
 	More, Incomplete bool
 }
 
-// keyPage reports the keys of r that are called as query asks, and otherwise those that contain it. A query
-// with an id is for one key, also if nothing is known of it.
+// keyPage reports the keys of r that are called as query asks or, if none is and query has no id, those that
+// contain it.
 func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
 	text, id, can := query.Get("key"), query.Get("id"), h.actionsOf(r)
 	w, s := &keyWalk{reading: r}, r.startSearch(text, id)
@@ -34,17 +30,10 @@ func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
 		}
 	}
 	s.look(r)
-	p := &keyPage{Queue: r, Search: cut(text, maxKey), Exact: s.exact, More: s.more, Incomplete: w.isPartial()}
+	p := &keyPage{Queue: r, Search: cut(text, maxKey), More: s.more, Incomplete: w.isPartial()}
+	p.Exact = s.exact || id != ""
 	for _, k := range s.keys {
 		p.Keys = append(p.Keys, r.row(k, can))
-	}
-	if id != "" && len(p.Keys) == 0 {
-		absent := r.row(fromPool(worker.KeySnapshot[any]{Key: text}), nil)
-		absent.ID = id
-		if p.Incomplete {
-			absent.State = stateUnknown
-		}
-		p.Exact, p.Keys = true, []keyRow{absent}
 	}
 	if p.Exact && len(p.Keys) == 1 {
 		p.Story = &p.Keys[0]

@@ -77,7 +77,7 @@ func TestOutageOfAServer(t *testing.T) {
 					"?queue=q&key=a":                 "did not answer in time",
 					"?queue=q&key=b":                 "that was looked at is called",
 					"?queue=q&state=failing&error=x": "There may be more keys",
-					"?queue=q&key=a&id=" + id:        "has not answered",
+					"?queue=q&key=a&id=" + id:        "that was looked at is called",
 				} {
 					began := time.Now()
 					body := get(h, query).Body.String()
