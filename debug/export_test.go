@@ -12,7 +12,7 @@ func (h *Handler) History(id string) (all []Point) {
 	samples := h.find(id).history.all()
 	for i, b := range samples[1:] {
 		a := samples[i]
-		all = append(all, Point{addsOf(a, b), donesOf(a, b), errorsOf(a, b), b.queued})
+		all = append(all, Point{addsPerSecond(a, b), donesPerSecond(a, b), errorsPerSecond(a, b), b.queued})
 	}
 	return all
 }

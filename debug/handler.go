@@ -45,8 +45,8 @@ type Handler struct {
 	audit   func(*http.Request, Action) // nil without actions
 
 	// stop ends the sampler, and running waits for it.
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	stop      context.CancelFunc
+	running   sync.WaitGroup
 	searching turn // of pages that go over all keys of a queue
 
 	// No method of a queue is called under mu. An entry is a row of the list.
@@ -79,7 +79,7 @@ func NewHandler(o Options) *Handler {
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
 	ticker := h.clock.NewTicker(sampleEvery)
-	h.running.Go(func() { h.sample(ctx, ticker) })
+	h.running.Go(func() { h.sampleAll(ctx, ticker) })
 	return h
 }
 

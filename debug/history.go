@@ -2,11 +2,11 @@ package debug
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
 )
 
@@ -35,10 +35,12 @@ type history struct {
 type sample struct {
 	at                              time.Time
 	queued, inWork, waiting, onHold float64
-	adds, dones, errors             float64
-	// inLineFor and inWorkFor are how many keys have left the line and work, and the sum of their seconds there.
-	inLineFor, inWorkFor [2]float64
+	adds, errors                    float64
+	lineTimes, workTimes            timeSum // of the keys that have left the line, and work
 }
+
+// timeSum is how many times were counted, and the sum of their seconds.
+type timeSum struct{ count, seconds float64 }
 
 func (r *reading) sample() sample {
 	s := r.Stats
@@ -47,25 +49,29 @@ func (r *reading) sample() sample {
 		onHold: float64(s.OnHold), adds: float64(s.Adds), errors: float64(r.Workers.Failed),
 	}
 	if r.IsTimed() {
-		m.inLineFor = [2]float64{float64(s.Latency.Count()), s.Latency.Sum}
-		m.inWorkFor = [2]float64{float64(s.WorkDuration.Count()), s.WorkDuration.Sum}
-		m.dones = m.inWorkFor[0]
+		m.lineTimes = timeSum{float64(s.Latency.Count()), s.Latency.Sum}
+		m.workTimes = timeSum{float64(s.WorkDuration.Count()), s.WorkDuration.Sum}
 	}
 	return m
 }
 
-// times are histograms of how long keys were in the line, in work and on hold, of the delays that failed keys
-// got, and of how long changes took. Those that are not known are nil.
-type times struct {
-	at  time.Time
-	all [5]*workqueue.Histogram
-}
+func addsPerSecond(a, b sample) float64   { return perSecond(b.adds-a.adds, a, b) }
+func errorsPerSecond(a, b sample) float64 { return perSecond(b.errors-a.errors, a, b) }
+func donesPerSecond(a, b sample) float64  { return perSecond(b.workTimes.count-a.workTimes.count, a, b) }
 
-func (r *reading) times() times {
-	s, w := r.Stats, r.Workers
-	return times{at: r.At, all: [5]*workqueue.Histogram{
-		s.Latency, s.WorkDuration, w.HoldDurations, w.RetryDelays, w.Changes,
-	}}
+// perSecond returns the rate of n events between two samples. A sum that falls lacks a pool that has ended:
+// what is left is not new. Two samples that are close together make no high rate of few events.
+func perSecond(n float64, a, b sample) float64 { return max(0, n) / max(1, b.at.Sub(a.at).Seconds()) }
+
+func meanLineTime(a, b sample) float64 { return mean(a.lineTimes, b.lineTimes) }
+func meanWorkTime(a, b sample) float64 { return mean(a.workTimes, b.workTimes) }
+
+// mean returns the mean of the times between two sums, or NaN without any.
+func mean(a, b timeSum) float64 {
+	if b.count <= a.count {
+		return math.NaN()
+	}
+	return max(0, b.seconds-a.seconds) / (b.count - a.count)
 }
 
 // add adds a sample. At the first one nothing has happened yet.
@@ -101,11 +107,11 @@ func (h *history) rates(now sample) rates {
 			since = s
 		}
 	}
-	return rates{addsOf(since, now), donesOf(since, now), errorsOf(since, now)}
+	return rates{addsPerSecond(since, now), donesPerSecond(since, now), errorsPerSecond(since, now)}
 }
 
-// sample reads the numbers of all queues at every tick until ctx ends.
-func (h *Handler) sample(ctx context.Context, ticker clock.Ticker) {
+// sampleAll reads the numbers of all queues at every tick until ctx ends.
+func (h *Handler) sampleAll(ctx context.Context, ticker clock.Ticker) {
 	defer ticker.Stop()
 	for {
 		select {

@@ -28,7 +28,7 @@ type listPage struct {
 
 // Spark returns the small chart of the queue.
 func (r *reading) Spark() chart {
-	return newChart("Queued", r.entry.history.all(), countText, keySources[0])
+	return newChart("Queued", r.entry.history.all(), countText, queuedKeys)
 }
 
 // compareTrouble orders the queues: the worst colour first; then what takes longest and, in queues without

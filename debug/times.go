@@ -8,6 +8,20 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
+// times are histograms of how long keys were in the line, in work and on hold, of the delays that failed keys
+// got, and of how long changes took. Those that are not known are nil.
+type times struct {
+	at  time.Time
+	all [5]*workqueue.Histogram
+}
+
+func (r *reading) times() times {
+	s, w := r.Stats, r.Workers
+	return times{at: r.At, all: [5]*workqueue.Histogram{
+		s.Latency, s.WorkDuration, w.HoldDurations, w.RetryDelays, w.Changes,
+	}}
+}
+
 // timesTable sums up the times of the last minutes. It covers that long.
 type timesTable struct {
 	Covers time.Duration
@@ -27,7 +41,7 @@ func (h *history) recent(now times) timesTable {
 	h.mu.Lock()
 	since := h.mu.started
 	h.mu.Unlock()
-	if since.at.IsZero() { // A pool without a queue was added in the last seconds.
+	if since.at.IsZero() { // The queue was registered a moment ago.
 		since = now
 	}
 	t := timesTable{Covers: now.at.Sub(since.at)}
