@@ -33,7 +33,8 @@ type keyRow struct {
 func (r *reading) row(k knownKey, can actionSet) keyRow {
 	text := keyText(k.key())
 	row := keyRow{At: r.At, QueueID: r.ID()}
-	row.Key, row.ID, row.Bytes, row.State = cut(text, maxKey), keyID(k.key()), len(text), cmp.Or(k.state(), stateUnknown)
+	row.Key, row.ID, row.Bytes = cut(text, maxKey), keyID(k.key()), len(text)
+	row.State = cmp.Or(k.state(), stateUnknown)
 	group := k.inQueue.Group
 	k = k.printable(row.Key)
 	row.IsGroupWhole = k.inQueue.Group == group
