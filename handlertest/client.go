@@ -105,7 +105,7 @@ func (c *Client[K, V]) Get(ctx context.Context, key K) (o Object[K, V], err erro
 // List returns all objects of the truth, in the order of their keys' texts.
 func (c *Client[K, V]) List(ctx context.Context) (all []Object[K, V], err error) {
 	err = c.process.Read(ctx, func() error {
-		all = c.world.All()
+		all = c.world.all(&c.world.truth)
 		return nil
 	})
 	return all, err

@@ -114,7 +114,7 @@ var wrongCalls = []wrongHandler{
 				return nil
 			}
 		}
-	}, words: []string{"at most two pods: this must always hold: there are 3", "creates pods/"}},
+	}, words: []string{`Always "at most two pods": there are 3`, "creates pods/"}},
 
 	{name: "swallows the error of a call", scenario: func(s scenario, right bool) {
 		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
@@ -145,7 +145,7 @@ var wrongCalls = []wrongHandler{
 				return ignoring(pods.Delete(ctx, key), handlertest.ErrNotFound)
 			}
 		}
-	}, words: []string{"missing: pods/web", "reads: the call: unavailable", "fail:web#1=3ms"}},
+	}, words: []string{"missing: pods/web", "reads: unavailable", "fail:web#1=3ms"}},
 
 	{name: "gives up after the second conflict", scenario: func(s scenario, right bool) {
 		apps, counts := apps(s), handlertest.NewWorld(s, "counts", nothing) // Nobody comes back when these change.

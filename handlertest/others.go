@@ -1,8 +1,22 @@
 package handlertest
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
 
 // Others are all but the processes of the tested program: what happens in their name.
+
+// tellOther adds a line to the story: what another program does, while it reacts, or somebody.
+func (s *sim) tellOther(format string, args ...any) {
+	if s.telling {
+		s.mu.Lock()
+		who := cmp.Or(s.reacting, "somebody")
+		s.mu.Unlock()
+		s.tell("", "%s: %s", who, fmt.Sprintf(format, args...))
+	}
+}
 
 // reaction is a program beside the tested one. See [Scenario.Others].
 type reaction struct {
@@ -26,9 +40,12 @@ func (s *sim) reactLocked(r *reaction) {
 	}
 	s.addLocked(time.Now().Add(reactTime+by), r.name, nil, func() {
 		s.mu.Lock()
-		r.pending = false
+		r.pending, s.reacting = false, r.name
 		s.mu.Unlock()
 		r.do()
+		s.mu.Lock()
+		s.reacting = ""
+		s.mu.Unlock()
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 // then returns nil, and a handler that keeps writing the same comes to rest.
 var ErrUnchanged = errors.New("handlertest: nothing has changed")
 
-// ErrUnavailable is returned, wrapped, by calls of clients that fail as the network fails. A read has not
+// ErrUnavailable is returned by calls of clients that fail as the network fails. A read has not
 // happened. A write may have.
 var ErrUnavailable = errors.New("unavailable: a timeout, or the connection is lost")
 
@@ -183,11 +183,10 @@ func (p *Process) mayFail(ctx context.Context, kind, what string) error {
 		return nil
 	}
 	p.pass(ctx, what, by, false)
-	err := fmt.Errorf("%s: %w", cmp.Or(what, "the call"), ErrUnavailable)
 	if kind == lost {
-		p.tell(ctx, "gets no answer: %v", err)
+		p.tell(ctx, "gets no answer: %v", ErrUnavailable)
 	}
-	return err
+	return ErrUnavailable
 }
 
 // Conflict is for the writes of a world of the program's own that are for one version of an object. If it

@@ -34,8 +34,9 @@ func (q *processQueue[K]) decide(kind string, key K) time.Duration {
 // after lets add happen after d, and says so in the story.
 func (q *processQueue[K]) after(d time.Duration, key K, what string, add func()) {
 	s, text := q.process.sim, textOf(key)
-	s.after(d, q.process.named(text), q.process, func() {
-		s.tell(text, "%s: %s", text, what)
+	name := q.process.named(text)
+	s.after(d, name, q.process, func() {
+		s.tell(text, "%s: %s", name, what)
 		add()
 	})
 }

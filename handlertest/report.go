@@ -15,9 +15,6 @@ type failure struct {
 	lines      []string // how an outcome differs; each may be known
 }
 
-// outcome is the kind of the failures that outcomeDiffers returns.
-const outcome = "outcome"
-
 // acceptance is a failure that the scenario knows.
 type acceptance struct{ text, reason string }
 
@@ -55,7 +52,7 @@ func (s *search) describe(fixed schedule, failed *failure, how string) string {
 		line += "  # " + how
 	}
 	story := storyOf(res.story)
-	if failed.kind == outcome {
+	if failed.kind == "outcome" {
 		story = storiesOf(res.story, s.undisturbed.story, failed.lines)
 	}
 	return fmt.Sprintf("handlertest: %s%s\n\n%s\n%s", failed.text, note, story, line)
@@ -91,7 +88,7 @@ func text(pointer any) string {
 // outcomeDiffers describes how two outcomes differ: of texts, maps and the default measure, only the lines
 // that do.
 func outcomeDiffers(want, got any) *failure {
-	f := &failure{kind: outcome}
+	f := &failure{kind: "outcome"}
 	w, ok1 := lines(want)
 	g, ok2 := lines(got)
 	if !ok1 || !ok2 || slices.Equal(w, g) {

@@ -16,6 +16,7 @@ const stuckAfter = time.Hour
 // activity is what still happens in a run when no event is left.
 type activity struct {
 	busy    bool     // A process starts, or a key is queued or held, or a call runs.
+	called  int      // how many calls have begun
 	running []string // the calls
 	settled bool     // Nothing has changed for Settle, and each waiting key was called twice since.
 	failing []string // the keys that wait because their last call has failed, and why
@@ -37,13 +38,12 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	case now.busy || !now.settled:
 		return false
 	}
-	slowed, called := r.sim.wasSlowed()
-	if len(now.failing) > 0 && !slowed && r.Options.MaxRetries == worker.UnlimitedRetries {
+	if len(now.failing) > 0 && r.Options.MaxRetries == worker.UnlimitedRetries {
 		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns "+
 			"worker.RequeueAfter or worker.RetryAfter, and to give up worker.Terminal",
 			strings.Join(now.failing, ", "))
 	}
-	if called == 0 { // A handler that does nothing would pass.
+	if now.called == 0 { // A handler that does nothing would pass.
 		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. "+
 			"There must be a World that has objects and a function that returns keys of them, or an add to QueueOf")
 	}
@@ -52,6 +52,7 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 
 func (r *run[K]) activity() (now activity) {
 	r.sim.mu.Lock()
+	now.called = r.sim.callsBegun
 	for _, m := range r.members {
 		now.busy = now.busy || !m.started.Load()
 	}
@@ -92,7 +93,7 @@ type invariant struct {
 func (r *run[K]) checkAlways() {
 	for _, i := range r.always {
 		if err := i.holds(); err != nil {
-			r.sim.fail("always "+i.name, "%s: this must always hold: %v", i.name, err)
+			r.sim.fail("always "+i.name, "Always %q: %v", i.name, err)
 		}
 	}
 }
@@ -109,13 +110,11 @@ func (r *run[K]) checkEnd() {
 // measure returns the outcome of the run.
 func (r *run[K]) measure() any {
 	if r.Measure != nil {
-		r.sim.measuring.Store(true)
-		defer r.sim.measuring.Store(false)
 		return r.Measure()
 	}
 	all := make(objects)
 	for _, w := range r.worlds {
-		w.outcome(all)
+		w.measure(all)
 	}
 	return all
 }

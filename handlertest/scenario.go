@@ -23,9 +23,8 @@ type Scenario[K comparable] struct {
 	Replicas int
 	// Measure returns what must be equal in all runs, read at the end of each: usually a part of the truth.
 	// Leave out what may differ: times (also virtual ones, such as a condition's), made-up names, counters of
-	// tries. Versions also differ: while it runs, World.All returns objects without them. Values are
-	// compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds, which also are
-	// equal if their texts are.
+	// tries. Values are compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds,
+	// which also are equal if their texts are.
 	Measure func() any
 	// Settle is how long nothing must change until a run ends. A key that still comes back by itself must
 	// also have come twice since, undisturbed. If something outside the Worlds becomes ready by time, set
@@ -52,7 +51,7 @@ func (s *Scenario[K]) At(after time.Duration, do func()) {
 func (s *Scenario[K]) Sometime(what string, do func()) {
 	m := s.run.sim
 	tell := m.counted(func() {
-		m.tell("", "somebody: %s", what)
+		m.tellOther("%s", what)
 		do()
 	})
 	m.mu.Lock()
@@ -118,8 +117,9 @@ func (s *Scenario[K]) Accept(text, reason string) {
 	m.accepted = append(m.accepted, acceptance{text, reason})
 }
 
-// Tell adds a line to the story, for a world of the program's own: what somebody else does to it.
-func (s *Scenario[K]) Tell(format string, args ...any) { s.run.sim.tell("", format, args...) }
+// Tell adds a line to the story, for a world of the program's own: what somebody else does to it. It begins
+// with the name of the program that Others has declared, if that is who does it, and with "somebody" if not.
+func (s *Scenario[K]) Tell(format string, args ...any) { s.run.sim.tellOther(format, args...) }
 
 // QueueOf returns the queue of a process. It is for what adds keys beside the
 // caches of Worlds: a handler that adds others, or the events of a world of the program's own.

@@ -157,20 +157,6 @@ func TestCallsReturnCopies(t *testing.T) {
 	})
 }
 
-// What calls did while something was slow says nothing: this one waits for less than that.
-func TestFailsWhileSlow(t *testing.T) {
-	t.Setenv("HANDLERTEST", "slow:web#1=1s")
-	handlertest.Converges(t, with(func(process, client) handler {
-		began := time.Now()
-		return func(context.Context, string) error {
-			if time.Since(began) > time.Second {
-				return errNotWired
-			}
-			return nil
-		}
-	}))
-}
-
 // The default measure follows pointers, and takes an empty slice and nil for the same.
 func TestMeasureOfPointers(t *testing.T) {
 	type value struct {
@@ -282,10 +268,9 @@ func TestAtInAt(t *testing.T) {
 func TestKeyOfMissing(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "1")
 	handlertest.Converges(t, with(func(_ process, apps client) handler {
-		return func(ctx context.Context, _ string) error {
-			o, _ := apps.Cached("nope")
-			if _, err := apps.Update(ctx, o); o.Key != "nope" || !strings.Contains(err.Error(), "apps/nope") {
-				t.Errorf("%+v, %v", o, err)
+		return func(context.Context, string) error {
+			if o, _ := apps.Cached("nope"); o.Key != "nope" {
+				t.Errorf("%+v", o)
 			}
 			return nil
 		}

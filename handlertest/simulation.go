@@ -27,8 +27,7 @@ type sim struct {
 	lastEvent time.Time
 	moments   []time.Duration // of events, since the run began, until the first of atRest is called
 
-	afterEvents func()      // checks invariants
-	measuring   atomic.Bool // Measure runs
+	afterEvents func() // checks invariants
 	changes     atomic.Int64
 
 	mu sync.Mutex // guards what follows; no foreign code runs under it
@@ -38,6 +37,7 @@ type sim struct {
 
 	// What others do: see others.go.
 	reactions []*reaction
+	reacting  string // the name of the one that is called now
 	atRest    []func()
 
 	// When the run is at rest, or takes too long.
@@ -200,17 +200,6 @@ func (s *sim) hasFailed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed != nil
-}
-
-// wasSlowed reports whether a call was slowed down, perhaps for longer than the handler waits, and how many
-// calls there were.
-func (s *sim) wasSlowed() (slowed bool, called int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for at := range s.used {
-		slowed = slowed || at.kind == slow
-	}
-	return slowed, s.callsBegun
 }
 
 // drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It

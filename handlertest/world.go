@@ -55,7 +55,7 @@ type worldOf[K comparable] struct {
 	name      string
 	attach    func(p *Process, queue *processQueue[K])
 	addListed func(p *Process, queue *processQueue[K], added map[K]struct{})
-	outcome   func(objects)
+	measure   func(objects)
 }
 
 // NewWorld returns an empty world for a run of s. The name is for the story; each world has another one. Keys
@@ -99,7 +99,7 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string,
 		addListed: func(p *Process, queue *processQueue[Q], added map[Q]struct{}) {
 			add(queue, " was listed", added, w.Client(p).CachedAll())
 		},
-		outcome: w.outcome,
+		measure: w.measure,
 	})
 	return w
 }
@@ -134,10 +134,9 @@ func sorted[K comparable, V any](objects map[K]Object[K, V]) []Object[K, V] {
 	})
 }
 
-// outcome adds the truth to the default measure.
-func (w *World[K, V]) outcome(all objects) {
+// measure adds the truth to the default measure.
+func (w *World[K, V]) measure(all objects) {
 	for _, o := range w.All() {
-		o.Version = 0
 		if _, exists := all[w.label(o)]; exists {
 			panic("handlertest: two keys have the same text, " + w.label(o) + ": give them a method String")
 		}
@@ -156,17 +155,17 @@ func (w *World[K, V]) clone(v V) V {
 func (w *World[K, V]) Set(key K, value V) {
 	o, err := w.change(Object[K, V]{Key: key, Value: value}, mayExist, false)
 	if err != nil && err != ErrUnchanged {
-		w.sim.tell("", "somebody: sets %s = %+v: %v", w.label(o), o.Value, err)
+		w.sim.tellOther("sets %s = %+v: %v", w.label(o), o.Value, err)
 		return
 	}
-	w.sim.tell("", "somebody: sets %s = %+v", w.label(o), o.Value)
+	w.sim.tellOther("sets %s = %+v", w.label(o), o.Value)
 }
 
 // Remove deletes the object with that key, in the name of somebody else. It does nothing if it does not
 // exist.
 func (w *World[K, V]) Remove(key K) {
 	if o, err := w.change(Object[K, V]{Key: key}, anyVersion, true); err == nil {
-		w.sim.tell("", "somebody: deletes %s", w.label(o))
+		w.sim.tellOther("deletes %s", w.label(o))
 	}
 }
 
@@ -177,14 +176,12 @@ func (w *World[K, V]) Get(key K) (V, bool) {
 	return o.Value, ok
 }
 
-// All returns all objects of the truth, in the order of their keys' texts. It is for measures, where they
-// have no Version, which differs from run to run, and for what others do.
+// All returns all objects of the truth, in the order of their keys' texts. It is for measures, and for what
+// others do: the objects have no Version, which differs from run to run.
 func (w *World[K, V]) All() []Object[K, V] {
 	all := w.all(&w.truth)
-	if w.sim.measuring.Load() {
-		for i := range all {
-			all[i].Version = 0
-		}
+	for i := range all {
+		all[i].Version = 0
 	}
 	return all
 }
@@ -265,7 +262,7 @@ func (w *World[K, V]) touch(key K) {
 	}
 	w.mu.Unlock()
 	if exists {
-		w.sim.tell("", "somebody: writes to %s, and changes nothing", w.label(o))
+		w.sim.tellOther("writes to %s, and changes nothing", w.label(o))
 	}
 }
 

@@ -72,7 +72,7 @@ func TestConverges(t *testing.T) {
 		// change changes SOURCE, whose events the program gets later. A process that starts looks at everything.
 		change := func(after time.Duration, do func(), names ...string) {
 			s.At(after, func() {
-				s.Tell("somebody: changes %v", names)
+				s.Tell("changes %v", names)
 				do()
 				for _, name := range names {
 					if last != nil {

@@ -1,7 +1,9 @@
 package kubetest
 
 import (
+	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,12 +19,48 @@ type change struct {
 	old, now client.Object
 }
 
-// text names the change for the story.
-func (ch change) text() string {
+// name names the change for the story.
+func (ch change) name() string {
 	if ch.now == nil {
 		return "the end of " + textOf(ch.kind, ch.old)
 	}
 	return textOf(ch.kind, ch.now)
+}
+
+// String is name with the fields that the change has changed.
+func (ch change) String() string {
+	if ch.old == nil || ch.now == nil {
+		return ch.name()
+	}
+	fields := changedFields("", withoutVersions(ch.old), withoutVersions(ch.now))
+	return strings.TrimSuffix(ch.name()+" ("+strings.Join(fields, ", ")+")", " ()")
+}
+
+// changedFields returns the paths of the fields in which the values at a path differ.
+func changedFields(path string, old, now any) (paths []string) {
+	before, ok1 := old.(map[string]any)
+	after, ok2 := now.(map[string]any)
+	if !ok1 || !ok2 {
+		if reflect.DeepEqual(old, now) {
+			return nil
+		}
+		return []string{path}
+	}
+	both := maps.Clone(before)
+	maps.Copy(both, after)
+	for _, key := range slices.Sorted(maps.Keys(both)) {
+		paths = append(paths, changedFields(path+"."+key, before[key], after[key])...)
+	}
+	return paths
+}
+
+// listOf names objects for the story.
+func listOf(objects []client.Object) string {
+	var names []string
+	for _, o := range objects {
+		names = append(names, textOf(kindIn(o), o))
+	}
+	return cmp.Or(strings.Join(names, ", "), "nothing")
 }
 
 // attach lists the cluster for a process that starts.
@@ -30,15 +68,11 @@ func (c *Cluster) attach(m *Manager) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m.cache = make(objects)
-	var list []string
 	for _, kind := range c.kinds() {
 		m.cache[kind], m.shown[kind] = maps.Clone(c.truth[kind]), c.version
-		for _, o := range sorted(c.truth[kind]) {
-			list = append(list, textOf(kind, o))
-		}
 	}
 	c.managers = append(c.managers, m)
-	m.Process.Tell("its cache lists: %s", strings.Join(list, ", "))
+	m.Process.Tell("its cache lists %s", listOf(c.all()))
 }
 
 // show lets all caches show the last change later. The caller locks.
@@ -51,7 +85,7 @@ func (c *Cluster) show(ch change) {
 	c.managers = slices.DeleteFunc(c.managers, func(m *Manager) bool { return m.Process.Context().Err() != nil })
 	for _, m := range c.managers {
 		show, list := func() { m.set(ch, version) }, func() { m.listAnew(ch.kind) }
-		m.Process.Show(ch.kind.Kind, ch.text(), show, list)
+		m.Process.Show(ch.kind.Kind, ch.name(), show, list)
 	}
 }
 
@@ -73,7 +107,7 @@ func (m *Manager) set(ch change, version int) {
 		m.cache[ch.kind][client.ObjectKeyFromObject(ch.now)] = ch.now
 	}
 	c.mu.Unlock()
-	m.Process.Tell("its cache shows %s", ch.text())
+	m.Process.Tell("its cache shows %s", ch) // with the fields only if it is told
 	m.changed([]change{ch})
 }
 
@@ -85,9 +119,7 @@ func (m *Manager) listAnew(kind schema.GroupVersionKind) {
 	m.cache[kind], m.shown[kind] = now, c.version
 	c.mu.Unlock()
 	var changes []change
-	var list []string
 	for _, o := range sorted(now) {
-		list = append(list, textOf(kind, o))
 		old := before[client.ObjectKeyFromObject(o)]
 		if old == nil || old.GetResourceVersion() != o.GetResourceVersion() {
 			changes = append(changes, change{kind, old, o})
@@ -98,6 +130,6 @@ func (m *Manager) listAnew(kind schema.GroupVersionKind) {
 			changes = append(changes, change{kind, o, nil})
 		}
 	}
-	m.Process.Tell("its cache lists %s anew: %s", kind.Kind, strings.Join(list, ", "))
+	m.Process.Tell("its cache lists %s anew: %s", kind.Kind, listOf(sorted(now)))
 	m.changed(changes)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,23 +29,22 @@ type Cluster struct {
 
 	scheme   *runtime.Scheme
 	scenario *Scenario
-	began    time.Time
 
 	// guards what follows, and the caches of managers; a change happens at one moment of the run
-	mu         sync.Mutex
-	truth      objects
-	version    int
-	uids       map[types.UID]bool               // of what exists
-	global     map[schema.GroupVersionKind]bool // kinds whose objects are in no namespace
-	managers   []*Manager                       // of the processes that have not crashed
-	collecting map[types.UID]bool               // what the garbage collector has in mind
+	mu       sync.Mutex
+	truth    objects
+	version  int
+	uids     map[types.UID]bool               // of what exists
+	global   map[schema.GroupVersionKind]bool // kinds whose objects are in no namespace
+	managers []*Manager                       // of the processes that have not crashed
 }
 
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
 func NewCluster(s *Scenario, scheme *runtime.Scheme) *Cluster {
-	return &Cluster{scheme: scheme, scenario: s, began: time.Now(), truth: make(objects),
-		uids: make(map[types.UID]bool), global: make(map[schema.GroupVersionKind]bool),
-		collecting: make(map[types.UID]bool)}
+	c := &Cluster{scheme: scheme, scenario: s, truth: make(objects), uids: make(map[types.UID]bool),
+		global: make(map[schema.GroupVersionKind]bool)}
+	s.Others("the garbage collector", c.collectGarbage)
+	return c
 }
 
 // Others returns the client of somebody else, for Scenario.At, Sometime, Check, Always and Measure: its calls

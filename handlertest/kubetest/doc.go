@@ -28,8 +28,8 @@
 // conditions of a status.
 //
 // It has no validation but that of metadata, no defaults but those of Cluster.Default, no conversion between
-// versions, no other subresources, and no quotas. A pod is gone at once, without a grace period. A deletion
-// in the foreground or with orphans is taken up by the collector, as is everything else, after 10.5 ms.
+// versions, no other subresources, and no quotas. A pod is gone at once, without a grace period. The
+// garbage collector reacts to changes as what Scenario.Others declares does: 5 ms later, or still later.
 // Cluster.OnChange may refuse a write, as an admission webhook does.
 //
 // # What is compared

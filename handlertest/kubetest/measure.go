@@ -7,23 +7,29 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// comparable returns the label and the text of an object without what differs from run to run.
-func (c *Cluster) comparable(kind schema.GroupVersionKind, o client.Object) (label, text string) {
+// withoutVersions returns the content of an object without its kind and what each write changes.
+func withoutVersions(o client.Object) map[string]any {
 	content := contentOf(o)
 	delete(content, "apiVersion")
 	delete(content, "kind")
-	name := o.GetName()
 	meta, _ := content["metadata"].(map[string]any)
-	if o.GetGenerateName() != "" {
-		name = o.GetGenerateName() + "*"
-		delete(meta, "name")
-	}
 	for _, field := range []string{"resourceVersion", "generation", "managedFields"} {
 		delete(meta, field)
+	}
+	return content
+}
+
+// comparable returns the label and the text of an object without what differs from run to run.
+func (c *Cluster) comparable(kind schema.GroupVersionKind, o client.Object) (label, text string) {
+	content, name := withoutVersions(o), o.GetName()
+	if o.GetGenerateName() != "" {
+		name = o.GetGenerateName() + "*"
+		unstructured.RemoveNestedField(content, "metadata", "name")
 	}
 	withoutTimes(content)
 	data, err := json.Marshal(content)

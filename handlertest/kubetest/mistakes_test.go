@@ -112,7 +112,7 @@ var mistakes = []mistake{
 	{"waits for a generation that its kind does not have", waitsForGeneration,
 		[]string{`fails undisturbed: Check: "1" was copied`}},
 	{"says that it has observed a generation before its work is done", observesTooEarly,
-		[]string{"this must always hold: there are 0 pods of 1"}},
+		[]string{`Always "what was observed is done": there are 0 pods of 1`}},
 	{"deletes outside what its cache does not show", deletesUnseen,
 		[]string{"Check: second was deleted", "d/first in process "}},
 	{"writes the time at each call", writesTime, []string{"it never comes to rest"}},

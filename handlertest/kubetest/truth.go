@@ -159,7 +159,7 @@ func (c *Cluster) touch(kind schema.GroupVersionKind, key types.NamespacedName) 
 	}
 	now := old.DeepCopyObject().(client.Object)
 	if c.put(kind, old, now, false) == nil {
-		c.scenario.Tell("somebody: writes to %s, and changes nothing", textOf(kind, now))
+		c.scenario.Tell("writes to %s, and changes nothing", textOf(kind, now))
 	}
 }
 
@@ -185,9 +185,6 @@ func (c *Cluster) put(kind schema.GroupVersionKind, old, now client.Object, dryR
 		now.SetResourceVersion(strconv.Itoa(c.version))
 		c.truth[kind][client.ObjectKeyFromObject(now)] = now
 		c.uids[now.GetUID()] = true
-	}
-	if now == nil || now.GetDeletionTimestamp() != nil || old == nil && len(now.GetOwnerReferences()) > 0 {
-		c.collectLater()
 	}
 	c.show(change{kind, old, now})
 	c.scenario.Changed()

@@ -82,7 +82,7 @@ func (k *kubeClient) write(ctx context.Context, o client.Object, w write,
 		return nil
 	}
 	if err == nil {
-		c.scenario.Tell("somebody: %s", what)
+		c.scenario.Tell("%s", what)
 	}
 	return err
 }
