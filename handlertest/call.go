@@ -54,10 +54,10 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 			delete(r.running, c)
 			r.sim.mu.Unlock()
 			if v := recover(); v != nil {
-				r.sim.fail("panic", "%s: the handler panics: %v\n%s", c.named(), v, debug.Stack())
+				r.sim.failRun("panic", "%s: the handler panics: %v\n%s", c.named(), v, debug.Stack())
 				err = fmt.Errorf("panic: %v", v)
 			} else if !returned && !p.isDead() {
-				r.sim.fail("panic", "%s: the handler has ended its goroutine (runtime.Goexit)", c.named())
+				r.sim.failRun("panic", "%s: the handler has ended its goroutine (runtime.Goexit)", c.named())
 			}
 		}()
 		err = h(ctx, key)

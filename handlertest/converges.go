@@ -38,7 +38,7 @@ func Find[K comparable](t *testing.T, scenario func(s *Scenario[K])) (report str
 func find[K comparable](t *testing.T, name string, log func(format string, args ...any),
 	scenario func(s *Scenario[K])) (report string) {
 	s := search{log: log, repeat: " go test -run '" + patternOf(name) + "'"}
-	s.play = func(d decider, tell bool, how string) result { return play(t, scenario, d, tell, how) }
+	s.play = func(d decider, telling bool, how string) result { return play(t, scenario, d, telling, how) }
 	return s.report()
 }
 

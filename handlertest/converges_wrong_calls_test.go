@@ -129,7 +129,7 @@ var wrongCalls = []wrongHandler{
 				return nil
 			}
 		}
-	}, words: []string{"missing: pods/web", "unavailable", "fail:web#1=3ms"}},
+	}, words: []string{"missing: pods/web", "Owner:web}: unavailable", "fail:web#1=3ms"}},
 
 	{name: "takes a read that fails for an object that is gone", scenario: func(s scenario, right bool) {
 		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)

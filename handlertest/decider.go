@@ -6,12 +6,9 @@ import (
 	"time"
 )
 
-var kinds = []string{crashes, lag, relist, slow, late, again, fail, lost, conflict, sometime}
-
 // sizes are the durations of random disturbances.
 var sizes = []time.Duration{3 * time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond,
-	100 * time.Millisecond,
-	300 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second}
+	100 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second}
 
 // maxCrashes is how often the process crashes in a random run.
 const maxCrashes = 3
@@ -66,12 +63,12 @@ func (d *decider) random(at site) time.Duration {
 		rates = []float64{0, 0, 0, 0, 0, 0, 0.03, 0.2}
 	}
 	rate := rates[d.source(at.kind).IntN(len(rates))]
-	r, max := d.source(at.String()), len(sizes)
+	r, choices := d.source(at.String()), len(sizes)
 	switch at.kind {
 	case crashes:
 		rate /= 5
 	case fail, lost, conflict: // A call is short, unless it is slowed down.
-		max /= 2
+		choices /= 2
 	case sometime:
 		if r.IntN(2) > 0 { // While the first calls run.
 			return time.Duration(1+r.IntN(64)) * stepTime
@@ -81,7 +78,7 @@ func (d *decider) random(at site) time.Duration {
 	if at.n > maxRandom || r.Float64() >= rate || at.kind == crashes && d.crashed == maxCrashes {
 		return 0
 	}
-	return sizes[r.IntN(max)]
+	return sizes[r.IntN(choices)]
 }
 
 func (d *decider) source(of string) *rand.Rand {

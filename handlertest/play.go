@@ -51,7 +51,7 @@ var runs atomic.Int64 // of this test binary; their labels
 
 // play runs a scenario in a bubble. How says how to repeat the run. It is a label of the goroutines, for the
 // trace of a panic in a goroutine of the handler's own, which ends the test binary.
-func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool, how string) result {
+func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, telling bool, how string) result {
 	run := fmt.Sprint(runs.Add(1))
 	ended := make(chan result)
 	go func() {
@@ -84,7 +84,7 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			defer lastWords.Stop()
 		}
 		synctest.Test(t, func(*testing.T) {
-			s = newSim(d, tell)
+			s = newSim(d, telling)
 			over := make(chan any)
 			go func() { // If the scenario ends its goroutine, the bubble continues.
 				var v any

@@ -35,8 +35,8 @@ type Process struct {
 	dead          atomic.Bool
 	shown         map[string]time.Time // when the last event of each stream is shown; guarded by the sim's mu
 	conflictUntil time.Time            // guarded likewise
-	// crashed ends and restarts the process.
-	crashed func(down time.Duration, where string)
+	// crash ends the process, and starts it again when it has been down that long.
+	crash func(down time.Duration, where string)
 }
 
 func (p *Process) isDead() bool { return p.dead.Load() }
@@ -129,7 +129,7 @@ func (p *Process) crashPoint(where string) {
 	s.mu.Unlock()
 	if down > 0 {
 		// When everything has happened that happens at this moment without it.
-		s.after(0, "", p, func() { p.crashed(down, where) })
+		s.after(0, "", p, func() { p.crash(down, where) })
 		<-p.gone
 		runtime.Goexit()
 	}

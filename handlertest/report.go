@@ -36,9 +36,9 @@ func (f *failure) acceptedBy(accepted []acceptance) (known []acceptance) {
 	return known
 }
 
-// describe returns the failure, the story of the run and the line that repeats it. A shell takes what follows
-// # for a comment.
-func (s *search) describe(fixed schedule, failed *failure, how string) string {
+// describe returns the failure, the story of the run and the line that repeats it, with the origin of its
+// schedule: a shell takes what follows # for a comment.
+func (s *search) describe(fixed schedule, failed *failure, origin string) string {
 	res, note := s.under(newDecider(fixed, 0), true), ""
 	if res.failed != nil {
 		failed = res.failed
@@ -48,8 +48,8 @@ func (s *search) describe(fixed schedule, failed *failure, how string) string {
 	line := fmt.Sprintf("repeat: %s='%v'%s", scheduleVariable, fixed, s.repeat)
 	if len(fixed) == 0 {
 		line = "Now and then it also fails without a disturbance."
-	} else if how != "" {
-		line += "  # " + how
+	} else if origin != "" {
+		line += "  # " + origin
 	}
 	story := storyOf(res.story)
 	if failed.kind == "outcome" {
@@ -76,21 +76,20 @@ func plain(pointer any) string { return fmt.Sprintf("%+v", reflect.ValueOf(point
 
 // text returns the text of the value that pointer points to, without addresses.
 func text(pointer any) string {
-	text := plain(pointer)
-	if strings.Contains(text, "0x") {
+	if strings.Contains(plain(pointer), "0x") {
 		if data, err := json.Marshal(pointer); err == nil {
 			return string(data)
 		}
 	}
-	return text
+	return plain(pointer)
 }
 
 // outcomeDiffers describes how two outcomes differ: of texts, maps and the default measure, only the lines
 // that do.
 func outcomeDiffers(want, got any) *failure {
 	f := &failure{kind: "outcome"}
-	w, ok1 := lines(want)
-	g, ok2 := lines(got)
+	w, ok1 := linesOf(want)
+	g, ok2 := linesOf(got)
 	if !ok1 || !ok2 || slices.Equal(w, g) {
 		f.text = fmt.Sprintf("the outcome differs from that of the undisturbed run:\n\tundisturbed: %+v\n"+
 			"\there:        %+v", want, got)
@@ -137,8 +136,8 @@ func shortened(line string, others []string) string {
 	return strings.ToValidUTF8(head+line[from:to]+tail, "")
 }
 
-// lines returns an outcome as lines of text, if it has several.
-func lines(outcome any) (lines []string, ok bool) {
+// linesOf returns an outcome as lines of text, if it has several.
+func linesOf(outcome any) (lines []string, ok bool) {
 	switch v := outcome.(type) {
 	case string:
 		return strings.Split(v, "\n"), true

@@ -32,19 +32,19 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		if len(now.running) > 0 {
 			who = strings.Join(now.running, ", ") + ": the handler"
 		}
-		r.sim.fail("stuck", "%s waits, and for %v nothing has ended its wait, such as for room in a channel that "+
+		r.sim.failRun("stuck", "%s waits, and for %v nothing has ended its wait, such as for room in a channel that "+
 			"is full (record.NewFakeRecorder makes one):\n%s", who, stuckAfter, stacksOf(r.label))
 		return true
 	case now.busy || !now.settled:
 		return false
 	}
 	if len(now.failing) > 0 && r.Options.MaxRetries == worker.UnlimitedRetries {
-		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns "+
+		r.sim.failRun("fails", "nothing moves any more, but %s. A handler that must wait returns "+
 			"worker.RequeueAfter or worker.RetryAfter, and to give up worker.Terminal",
 			strings.Join(now.failing, ", "))
 	}
 	if now.called == 0 { // A handler that does nothing would pass.
-		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. "+
+		r.sim.failRun("idle", "no handler was called, so nothing is tested: no key was added to the queue. "+
 			"There must be a World that has objects and a function that returns keys of them, or an add to QueueOf")
 	}
 	return true
@@ -93,7 +93,7 @@ type invariant struct {
 func (r *run[K]) checkAlways() {
 	for _, i := range r.always {
 		if err := i.holds(); err != nil {
-			r.sim.fail("always "+i.name, "Always %q: %v", i.name, err)
+			r.sim.failRun("always "+i.name, "Always %q: %v", i.name, err)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func (r *run[K]) checkAlways() {
 func (r *run[K]) checkEnd() {
 	for _, check := range r.checks {
 		if err := check(); err != nil {
-			r.sim.fail("check", "Check: %v", err)
+			r.sim.failRun("check", "Check: %v", err)
 		}
 	}
 }

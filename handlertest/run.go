@@ -89,7 +89,7 @@ func (r *run[K]) start(i int) {
 	p.ctx, p.end = context.WithCancel(context.Background())
 	m := &member[K]{Process: p, queue: newQueue[K](p)}
 	r.members[i] = m
-	p.crashed = func(down time.Duration, where string) {
+	p.crash = func(down time.Duration, where string) {
 		r.sim.tell("", "%s crashes %s; it starts again after %v", p.name, where, down)
 		p.kill()
 		m.queue.ShutDown()
@@ -108,9 +108,9 @@ func (r *run[K]) life(m *member[K]) {
 	returned := false
 	defer func() {
 		if v := recover(); v != nil {
-			r.sim.fail("panic", "%s panics: %v\n%s", m.name, v, debug.Stack())
+			r.sim.failRun("panic", "%s panics: %v\n%s", m.name, v, debug.Stack())
 		} else if !returned && !m.isDead() {
-			r.sim.fail("panic", "%s has ended its goroutine (t.FailNow, runtime.Goexit)", m.name)
+			r.sim.failRun("panic", "%s has ended its goroutine (t.FailNow, runtime.Goexit)", m.name)
 		}
 	}()
 	h := r.Start(m.Process)
@@ -124,7 +124,7 @@ func (r *run[K]) life(m *member[K]) {
 	pool := worker.New(m.queue, handle(r, m.Process, h), r.Options)
 	m.started.Store(true)
 	if err := pool.Run(m.ctx); err != nil && !m.isDead() {
-		r.sim.fail("ended", "%s: the workers have ended: %v", m.name, err)
+		r.sim.failRun("ended", "%s: the workers have ended: %v", m.name, err)
 	}
 	returned = true
 }

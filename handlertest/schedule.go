@@ -69,7 +69,8 @@ func parseSchedule(text string) (schedule, error) {
 		name, err1 := url.QueryUnescape(escaped)
 		n, err2 := strconv.Atoi(number)
 		d, err3 := time.ParseDuration(duration)
-		if err := cmp.Or(err1, err2, err3); err != nil || d <= 0 || n <= 0 || !slices.Contains(kinds, kind) {
+		known := faultOf[kind] != 0 || kind == sometime
+		if err := cmp.Or(err1, err2, err3); err != nil || d <= 0 || n <= 0 || !known {
 			return nil, fmt.Errorf("%q is no disturbance; one looks like crash#3=1s or lag:pods#2=300ms", part)
 		}
 		s[site{kind, name, n}] = d

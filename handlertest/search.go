@@ -28,7 +28,7 @@ const (
 
 // search looks for a schedule under which a scenario fails.
 type search struct {
-	play        func(d decider, tell bool, how string) result
+	play        func(d decider, telling bool, how string) result
 	repeat      string // the command, after a space
 	log         func(format string, args ...any)
 	undisturbed result
@@ -37,9 +37,9 @@ type search struct {
 }
 
 // under runs the scenario under a schedule, and compares the outcome.
-func (s *search) under(d decider, tell bool) result {
+func (s *search) under(d decider, telling bool) result {
 	s.runs++
-	res := s.run(d, tell)
+	res := s.run(d, telling)
 	switch {
 	case res.failed != nil:
 	case !same(s.undisturbed.outcome, res.outcome):
@@ -62,14 +62,14 @@ func (s *search) note(known []acceptance) {
 }
 
 // run runs the scenario.
-func (s *search) run(d decider, tell bool) result {
+func (s *search) run(d decider, telling bool) result {
 	how := "undisturbed"
 	if d.fixed == nil {
 		how = fmt.Sprintf("%s=%d %s=1", seedVariable, d.seed, runsVariable)
 	} else if len(d.fixed) > 0 {
 		how = fmt.Sprintf("%s='%v'", scheduleVariable, d.fixed)
 	}
-	res := s.play(d, tell, how)
+	res := s.play(d, telling, how)
 	s.note(res.known)
 	return res
 }
@@ -213,11 +213,11 @@ func (s *search) shrunk(found schedule, failed *failure, which string) string {
 			failed.text, which, runs, found)
 	}
 	shortest := shrink(found, func() bool { return steps < shrinkSteps }, fails)
-	how := fmt.Sprintf("%srun %d", which, runs)
+	origin := fmt.Sprintf("%srun %d", which, runs)
 	if len(shortest) < len(found) {
-		how += fmt.Sprintf("; shrunk from %d disturbances", len(found))
+		origin += fmt.Sprintf("; shrunk from %d disturbances", len(found))
 	}
-	return s.describe(shortest, failed, how)
+	return s.describe(shortest, failed, origin)
 }
 
 // shrink returns a schedule that still fails, from which nothing more can be taken: no disturbance, and no

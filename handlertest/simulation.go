@@ -71,10 +71,10 @@ type event struct {
 // names of objects and keys.
 const beforeSteps = "\x00"
 
-func newSim(d decider, tell bool) *sim {
+func newSim(d decider, telling bool) *sim {
 	now := time.Now()
 	return &sim{began: now, lastEvent: now, lastChange: now, wake: make(chan struct{}, 1), decider: d,
-		telling: tell, known: make(map[acceptance]bool), calmCalls: make(map[any]int), afterEvents: func() {}}
+		telling: telling, known: make(map[acceptance]bool), calmCalls: make(map[any]int), afterEvents: func() {}}
 }
 
 // after lets do happen after d. Its label is for the order of events that happen at the same time.
@@ -111,8 +111,8 @@ func (s *sim) next() (*event, time.Duration) {
 	return e, 0
 }
 
-// fail ends the run. The first failure counts.
-func (s *sim) fail(kind, format string, args ...any) {
+// failRun ends the run. The first failure counts.
+func (s *sim) failRun(kind, format string, args ...any) {
 	f := &failure{kind: kind, text: fmt.Sprintf(format, args...)}
 	s.mu.Lock()
 	// After these a run continues as it would without them.

@@ -14,7 +14,7 @@ import (
 // told is a line of a story.
 type told struct {
 	at   time.Duration
-	call string // the key that the line is about, or ""
+	key  string // whose call the line is about, or ""
 	text string
 }
 
@@ -23,22 +23,22 @@ func (t told) String() string { return fmt.Sprintf("%9v  %s", t.at, t.text) }
 // textOf returns the text of a key, for the story and the order of events.
 func textOf(key any) string { return fmt.Sprint(key) }
 
-// tell adds a line to the story. The call is the key whose call the line is about, or "".
-func (s *sim) tell(call, format string, args ...any) {
+// tell adds a line to the story. The key is the one whose call the line is about, or "".
+func (s *sim) tell(key, format string, args ...any) {
 	if !s.telling {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.story = append(s.story, told{time.Since(s.began).Round(time.Microsecond), call,
+	s.story = append(s.story, told{time.Since(s.began).Round(time.Microsecond), key,
 		fmt.Sprintf(format, args...)})
 }
 
 // tellSoonLocked adds a line after all that happens at this moment. Lines of one moment are ordered by label:
 // goroutines that run at the same time may get here in any order.
-func (s *sim) tellSoonLocked(p *Process, call, label, format string, args ...any) {
+func (s *sim) tellSoonLocked(p *Process, key, label, format string, args ...any) {
 	if s.telling {
-		s.addLocked(time.Now(), label, p, func() { s.tell(call, format, args...) })
+		s.addLocked(time.Now(), label, p, func() { s.tell(key, format, args...) })
 	}
 }
 
@@ -115,16 +115,16 @@ func storiesOf(here, undisturbed []told, differing []string) string {
 func concerning(here, undisturbed []told, differing []string) (_, _ []told, left int) {
 	concerns := make(map[string]bool)
 	for _, line := range slices.Concat(here, undisturbed) {
-		name := line.call[strings.LastIndex(line.call, "/")+1:] // without the namespace
+		name := line.key[strings.LastIndex(line.key, "/")+1:] // without the namespace
 		for _, d := range differing {
 			label, _, _ := strings.Cut(d, " = ")
-			concerns[line.call] = line.call != "" && (concerns[line.call] || says(d, name) || says(line.text, label))
+			concerns[line.key] = line.key != "" && (concerns[line.key] || says(d, name) || says(line.text, label))
 		}
 	}
 	if !slices.Contains(slices.Collect(maps.Values(concerns)), true) {
 		return here, undisturbed, 0 // The measure names nothing of the story.
 	}
-	other := func(line told) bool { return line.call != "" && !concerns[line.call] }
+	other := func(line told) bool { return line.key != "" && !concerns[line.key] }
 	kept := slices.DeleteFunc(slices.Clone(here), other)
 	return kept, slices.DeleteFunc(slices.Clone(undisturbed), other), len(here) - len(kept)
 }

@@ -10,7 +10,7 @@ import (
 // What repeats is told once, and how often it does.
 func TestFolded(t *testing.T) {
 	var lines []told
-	add := func(call, text string) { lines = append(lines, told{time.Duration(len(lines)), call, text}) }
+	add := func(key, text string) { lines = append(lines, told{time.Duration(len(lines)), key, text}) }
 	add("", "the process: starts")
 	for i := range 6000 {
 		add("a", "a: the handler begins")

@@ -28,7 +28,7 @@ type kubeClient struct {
 	cluster       *Cluster
 	manager       *Manager
 	cache         client.Reader // nil: it reads all from the API server
-	withApply     sync.Once
+	dial          sync.Once
 	overHTTP      client.Client // carries out SubResourceWriter.Apply
 }
 
@@ -65,11 +65,11 @@ func (k *kubeClient) read(ctx context.Context, do func() error) error {
 	if k.manager == nil || k.manager.requests.isCollecting() {
 		return locked() // Handlers of events take no time.
 	}
-	return failed(k.manager.Process.Read(ctx, locked))
+	return asAPIError(k.manager.Process.Read(ctx, locked))
 }
 
-// failed is the error of a call as an API server or its client returns it.
-func failed(err error) error {
+// asAPIError is the error of a call as an API server or its client returns it.
+func asAPIError(err error) error {
 	if errors.Is(err, handlertest.ErrUnavailable) {
 		return apierrors.NewTimeoutError(err.Error(), 0)
 	}
@@ -144,10 +144,10 @@ func page(list client.ObjectList, all []client.Object, options client.ListOption
 // fieldValues returns what an object has in a field by which it may be selected.
 type fieldValues func(o client.Object, by fields.Requirement) ([]string, error)
 
-// selected returns those of objects that options ask for.
-func selected(objects []client.Object, options client.ListOptions,
-	values fieldValues) (selected []client.Object, err error) {
-	for _, o := range objects {
+// selected returns those of all that options ask for.
+func selected(all []client.Object, options client.ListOptions,
+	values fieldValues) (found []client.Object, err error) {
+	for _, o := range all {
 		ok := (options.Namespace == "" || options.Namespace == o.GetNamespace()) &&
 			(options.LabelSelector == nil || options.LabelSelector.Matches(labels.Set(o.GetLabels())))
 		if ok && options.FieldSelector != nil {
@@ -160,10 +160,10 @@ func selected(objects []client.Object, options client.ListOptions,
 			}
 		}
 		if ok {
-			selected = append(selected, o)
+			found = append(found, o)
 		}
 	}
-	return selected, nil
+	return found, nil
 }
 
 // fieldOf returns what an object has at a path such as spec.nodeName, by which an API server may select.

@@ -92,7 +92,7 @@ func objectOf(kind schema.GroupVersionKind, content map[string]any) *unstructure
 }
 
 // fieldsOf returns what decides who manages which field of the objects of a kind: the API server's code.
-func fieldsOf(w write) *managedfields.FieldManager {
+func fieldsOf(w writeOptions) *managedfields.FieldManager {
 	types := managedfields.TypeConverter(customTypes{managedfields.NewDeducedTypeConverter()})
 	if isKubernetes(w.kind) {
 		types = kubernetesTypes
@@ -105,7 +105,7 @@ func fieldsOf(w write) *managedfields.FieldManager {
 }
 
 // applied returns what an owner's Apply makes of an object, whose content is nil if it does not exist yet.
-func applied(w write, content map[string]any, wanted *unstructured.Unstructured, force bool) (map[string]any, error) {
+func applied(w writeOptions, content map[string]any, wanted *unstructured.Unstructured, force bool) (map[string]any, error) {
 	live, patch, status := objectOf(w.kind, content), wanted.DeepCopy(), w.subresource == "status"
 	patch.SetResourceVersion("")
 	patch.SetUID("")
@@ -126,7 +126,7 @@ func applied(w write, content map[string]any, wanted *unstructured.Unstructured,
 
 // managedFields returns who manages the fields of an object after a write that has changed its content.
 // Before is nil for a new object.
-func managedFields(w write, before, after map[string]any) []metav1.ManagedFieldsEntry {
+func managedFields(w writeOptions, before, after map[string]any) []metav1.ManagedFieldsEntry {
 	now := fieldsOf(w).UpdateNoErrors(objectOf(w.kind, before), objectOf(w.kind, after), w.owner)
 	return now.(*unstructured.Unstructured).GetManagedFields()
 }

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// collectGarbage is the garbage collector, a program that reacts to changes. It does one step with each object
-// that needs one. What the next steps are follows from what these change.
+// collectGarbage is the garbage collector, a program that reacts to changes. It does one step with each
+// object that needs one. Each step is a change, and so leads to the next one.
 func (c *Cluster) collectGarbage() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -20,7 +20,7 @@ func (c *Cluster) collectGarbage() {
 		switch {
 		case c.truth[kindIn(o)][client.ObjectKeyFromObject(o)] != o: // A step before has changed it.
 		case o.GetDeletionTimestamp() != nil:
-			c.goOnDeleting(o)
+			c.finishDeletion(o)
 		case len(owners) > 0 && !slices.ContainsFunc(owners, exists):
 			c.deleteGarbage(o)
 		}
@@ -38,9 +38,9 @@ func (c *Cluster) all() (all []client.Object) {
 	return all
 }
 
-// goOnDeleting does the next step with an owner that is being deleted with its dependents: it orphans them, or
-// deletes them first and waits for those that block.
-func (c *Cluster) goOnDeleting(owner client.Object) {
+// finishDeletion does the next step with an owner that is being deleted: as a finalizer says, it orphans the
+// dependents, or deletes them first and waits for those that block.
+func (c *Cluster) finishDeletion(owner client.Object) {
 	uid, finalizer := owner.GetUID(), metav1.FinalizerDeleteDependents
 	var dependents, living []client.Object
 	blocked := false

@@ -24,8 +24,8 @@ func withoutVersions(o client.Object) map[string]any {
 	return content
 }
 
-// comparable returns the label and the text of an object without what differs from run to run.
-func (c *Cluster) comparable(kind schema.GroupVersionKind, o client.Object) (label, text string) {
+// measured returns the label and the text of an object without what differs from run to run.
+func (c *Cluster) measured(kind schema.GroupVersionKind, o client.Object) (label, text string) {
 	content, name := withoutVersions(o), o.GetName()
 	if o.GetGenerateName() != "" {
 		name = o.GetGenerateName() + "*"
@@ -73,7 +73,7 @@ func (c *Cluster) measure() any {
 	texts := make(map[string][]string) // by labels: objects whose names the cluster has made have one
 	for _, kind := range c.kinds() {
 		for _, o := range sorted(c.truth[kind]) {
-			label, text := c.comparable(kind, o)
+			label, text := c.measured(kind, o)
 			texts[label] = append(texts[label], text)
 		}
 	}

@@ -103,18 +103,19 @@ func podsOf(c *kubetest.Cluster) int {
 
 var mistakes = []mistake{
 	{"removes its finalizer before it has cleaned up", removesTooEarly,
-		[]string{"undisturbed: false", "crashes after that write"}},
+		[]string{"undisturbed: false", "crashes after that write", "its cache lists nothing"}},
 	{"writes its list of finalizers over another's", overwritesFinalizers,
 		[]string{"extra:   [example.com/bucket] <nil>", "another controller adds its finalizer"}},
 	{"makes a child that nobody owns", leavesChild, []string{"fails undisturbed: Check: 1 pods are left"}},
 	{"takes a field from the autoscaler by force", takesField,
-		[]string{"fails undisturbed: it never comes to rest"}},
+		[]string{"fails undisturbed: it never comes to rest", "the autoscaler: updates Deployment d/a@2",
+			"its cache shows Deployment d/a@3 (.spec.replicas)"}},
 	{"waits for a generation that its kind does not have", waitsForGeneration,
 		[]string{`fails undisturbed: Check: "1" was copied`}},
 	{"says that it has observed a generation before its work is done", observesTooEarly,
 		[]string{`Always "what was observed is done": there are 0 pods of 1`}},
 	{"deletes outside what its cache does not show", deletesUnseen,
-		[]string{"Check: second was deleted", "d/first in process "}},
+		[]string{"Check: second was deleted", "d/first in process 1: an add reaches the queue late"}},
 	{"writes the time at each call", writesTime, []string{"it never comes to rest"}},
 }
 

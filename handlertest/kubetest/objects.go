@@ -42,8 +42,8 @@ func textOf(kind schema.GroupVersionKind, o client.Object) string {
 	return kind.Kind + " " + name
 }
 
-func sorted(objects map[types.NamespacedName]client.Object) []client.Object {
-	return slices.SortedFunc(maps.Values(objects), func(a, b client.Object) int {
+func sorted(all map[types.NamespacedName]client.Object) []client.Object {
+	return slices.SortedFunc(maps.Values(all), func(a, b client.Object) int {
 		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 	})
 }
@@ -137,11 +137,11 @@ func (c *Cluster) kindOfItems(list client.ObjectList) (schema.GroupVersionKind, 
 	return kind, err
 }
 
-// setItems makes the items of a list copies of objects.
-func setItems(list client.ObjectList, objects []client.Object, kind schema.GroupVersionKind,
+// setItems makes the items of a list copies of all.
+func setItems(list client.ObjectList, all []client.Object, kind schema.GroupVersionKind,
 	copyInto func(into, o client.Object, kind schema.GroupVersionKind) error) error {
 	var items []runtime.Object
-	for _, o := range objects {
+	for _, o := range all {
 		var item client.Object
 		switch list.(type) {
 		case *unstructured.UnstructuredList:

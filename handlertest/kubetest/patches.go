@@ -62,10 +62,10 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 			return apierrors.NewBadRequest(err.Error())
 		}
 	}
-	w := newWrite("patches", options.DryRun, options.FieldManager)
+	w := newWriteOptions("patches", options.DryRun, options.FieldManager)
 	w.subresource, w.mustExist = subresource, !isApply
 	w.version, w.uid = wanted.GetResourceVersion(), wanted.GetUID()
-	return k.write(ctx, o, w, func(w write, old client.Object) (client.Object, error) {
+	return k.write(ctx, o, w, func(w writeOptions, old client.Object) (client.Object, error) {
 		if isApply {
 			return k.cluster.apply(w, old, wanted, options.Force != nil && *options.Force)
 		}
@@ -78,7 +78,7 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 }
 
 // apply makes the fields in wanted those of the write's owner. Old is nil if there is no object yet.
-func (c *Cluster) apply(w write, old client.Object, wanted *unstructured.Unstructured,
+func (c *Cluster) apply(w writeOptions, old client.Object, wanted *unstructured.Unstructured,
 	force bool) (client.Object, error) {
 	var content map[string]any
 	if old != nil {

@@ -21,7 +21,7 @@ import (
 func (k *kubeClient) Status() client.SubResourceWriter { return k.SubResource("status") }
 
 func (k *kubeClient) SubResource(name string) client.SubResourceClient {
-	k.withApply.Do(func() {
+	k.dial.Do(func() {
 		var err error
 		config := &rest.Config{Host: "http://kubetest", QPS: -1}
 		k.overHTTP, err = client.New(config, client.Options{HTTPClient: &http.Client{Transport: applies{k}},

@@ -31,7 +31,7 @@ func conflict(kind schema.GroupVersionKind, name string) error {
 }
 
 // create makes o an object of the truth, and returns it as it is there.
-func (c *Cluster) create(w write, o client.Object) (client.Object, error) {
+func (c *Cluster) create(w writeOptions, o client.Object) (client.Object, error) {
 	if o.GetResourceVersion() != "" {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500,
 			Message: "resourceVersion should not be set on objects to be created"}}
@@ -68,7 +68,7 @@ func (c *Cluster) create(w write, o client.Object) (client.Object, error) {
 }
 
 // update makes o the truth, or only its status if the write says so. The truth has the old object.
-func (c *Cluster) update(w write, old, o client.Object) (client.Object, error) {
+func (c *Cluster) update(w writeOptions, old, o client.Object) (client.Object, error) {
 	switch {
 	case o.GetResourceVersion() == "" && (!isKubernetes(w.kind) || w.kind.Group == "coordination.k8s.io"):
 		return nil, apierrors.NewInvalid(w.kind.GroupKind(), o.GetName(), field.ErrorList{field.Invalid(

@@ -14,8 +14,8 @@ import (
 	"github.com/keyedqueue/workqueue/handlertest"
 )
 
-// write is what a call that writes says, but for the object.
-type write struct {
+// writeOptions is what a call that writes says, but for the object.
+type writeOptions struct {
 	verb        string // for the story
 	kind        schema.GroupVersionKind
 	subresource string // the only one that it writes: "status" or, for the object, ""
@@ -26,14 +26,14 @@ type write struct {
 	uid         types.UID // likewise
 }
 
-func newWrite(verb string, dryRun []string, owner string) write {
-	return write{verb: verb, dryRun: len(dryRun) > 0, owner: owner}
+func newWriteOptions(verb string, dryRun []string, owner string) writeOptions {
+	return writeOptions{verb: verb, dryRun: len(dryRun) > 0, owner: owner}
 }
 
 // write calls do, which changes the truth and returns the answer, when the time of a call has passed. Old is
 // the object that exists, or nil.
-func (k *kubeClient) write(ctx context.Context, o client.Object, w write,
-	do func(w write, old client.Object) (answer client.Object, err error)) error {
+func (k *kubeClient) write(ctx context.Context, o client.Object, w writeOptions,
+	do func(w writeOptions, old client.Object) (answer client.Object, err error)) error {
 	c := k.cluster
 	kind, err := k.GroupVersionKindFor(o)
 	if err != nil {
@@ -74,7 +74,7 @@ func (k *kubeClient) write(ctx context.Context, o client.Object, w write,
 	}
 	if k.manager != nil {
 		w.owner = cmp.Or(w.owner, "controller")
-		return failed(k.manager.Process.Write(ctx, what, locked))
+		return asAPIError(k.manager.Process.Write(ctx, what, locked))
 	}
 	w.owner = cmp.Or(w.owner, "somebody")
 	err = locked()
@@ -94,8 +94,8 @@ func unknownSubresource(verb, name string) error {
 func (k *kubeClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	var options client.CreateOptions
 	options.ApplyOptions(opts)
-	w := newWrite("creates", options.DryRun, options.FieldManager)
-	return k.write(ctx, o, w, func(w write, _ client.Object) (client.Object, error) {
+	w := newWriteOptions("creates", options.DryRun, options.FieldManager)
+	return k.write(ctx, o, w, func(w writeOptions, _ client.Object) (client.Object, error) {
 		return k.cluster.create(w, o)
 	})
 }
@@ -108,10 +108,10 @@ func (k *kubeClient) Update(ctx context.Context, o client.Object, opts ...client
 
 func (k *kubeClient) update(ctx context.Context, o client.Object, subresource string,
 	options client.UpdateOptions) error {
-	w := newWrite("updates", options.DryRun, options.FieldManager)
+	w := newWriteOptions("updates", options.DryRun, options.FieldManager)
 	w.subresource, w.mustExist = subresource, true
 	w.version, w.uid = o.GetResourceVersion(), o.GetUID()
-	return k.write(ctx, o, w, func(w write, old client.Object) (client.Object, error) {
+	return k.write(ctx, o, w, func(w writeOptions, old client.Object) (client.Object, error) {
 		return k.cluster.update(w, old, o)
 	})
 }
@@ -119,12 +119,12 @@ func (k *kubeClient) update(ctx context.Context, o client.Object, subresource st
 func (k *kubeClient) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	var options client.DeleteOptions
 	options.ApplyOptions(opts)
-	w := newWrite("deletes", options.DryRun, "")
+	w := newWriteOptions("deletes", options.DryRun, "")
 	w.mustExist = true
 	if p := options.Preconditions; p != nil {
 		w.version, w.uid = *cmp.Or(p.ResourceVersion, new(string)), *cmp.Or(p.UID, new(types.UID))
 	}
-	return k.write(ctx, o, w, func(w write, old client.Object) (client.Object, error) {
+	return k.write(ctx, o, w, func(w writeOptions, old client.Object) (client.Object, error) {
 		return nil, k.cluster.remove(w.kind, old, options.PropagationPolicy, w.dryRun)
 	})
 }
@@ -132,8 +132,8 @@ func (k *kubeClient) Delete(ctx context.Context, o client.Object, opts ...client
 func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
 	var options client.DeleteAllOfOptions
 	options.ApplyOptions(opts)
-	w := newWrite("deletes all", options.DryRun, "")
-	return k.write(ctx, o, w, func(w write, _ client.Object) (client.Object, error) {
+	w := newWriteOptions("deletes all", options.DryRun, "")
+	return k.write(ctx, o, w, func(w writeOptions, _ client.Object) (client.Object, error) {
 		all, err := selected(sorted(k.cluster.truth[w.kind]), options.ListOptions, fieldOf)
 		if err != nil {
 			return nil, err
