@@ -32,8 +32,8 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		if len(now.running) > 0 {
 			who = strings.Join(now.running, ", ") + ": the handler"
 		}
-		r.sim.failRun("stuck", "%s waits, and for %v nothing has ended its wait, such as for room in a channel that "+
-			"is full (record.NewFakeRecorder makes one):\n%s", who, stuckAfter, stacksOf(r.label))
+		r.sim.failRun("stuck", "%s waits, and for %v nothing has ended its wait, such as for room in a channel "+
+			"that is full (record.NewFakeRecorder makes one):\n%s", who, stuckAfter, stacksOf(r.label))
 		return true
 	case now.busy || !now.settled:
 		return false

@@ -105,7 +105,8 @@ func fieldsOf(w writeOptions) *managedfields.FieldManager {
 }
 
 // applied returns what an owner's Apply makes of an object, whose content is nil if it does not exist yet.
-func applied(w writeOptions, content map[string]any, wanted *unstructured.Unstructured, force bool) (map[string]any, error) {
+func applied(w writeOptions, content map[string]any, wanted *unstructured.Unstructured,
+	force bool) (map[string]any, error) {
 	live, patch, status := objectOf(w.kind, content), wanted.DeepCopy(), w.subresource == "status"
 	patch.SetResourceVersion("")
 	patch.SetUID("")
