@@ -53,6 +53,8 @@ type Extended[T comparable] interface {
 	// key until then, and the lists of Snapshot leave it out.
 	PutOnHold(key T)
 
+	// Below returns the queue that this one wraps, or nil. Tools show only the outermost.
+	Below() any
 	// Stats returns the queue's numbers in constant time, without a server.
 	Stats() Stats
 	// Snapshot returns Stats and up to limit keys of each list, at most 512, in the order that Snapshot says.
@@ -139,3 +141,6 @@ type Retry struct {
 type Unimplemented[T comparable] struct{}
 
 func (Unimplemented[T]) mustEmbed(T) {}
+
+// Below returns nil.
+func (Unimplemented[T]) Below() any { return nil }

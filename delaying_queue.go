@@ -49,7 +49,7 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q, stats := newDelayingQueue(config, provider)
 	watch(config.Name, provider, stats)
-	registerInspector(q, config.Name, provider, config.Queue)
+	inspect(q, config.Name, provider)
 	return q
 }
 
@@ -77,10 +77,11 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	if !ok {
 		return d, d.ownStats
 	}
-	all := &extendedDelayingType[T]{below, d}
+	all := &extendedDelayingType[T]{Extended: below, delayingType: d}
 	if ownsQueue {
 		return all, all.Stats
 	}
+	all.below = below
 	return all, d.ownStats // What is below shows its own.
 }
 
@@ -117,7 +118,10 @@ type delayingType[T comparable] struct {
 type extendedDelayingType[T comparable] struct {
 	Extended[T] // the queue below
 	*delayingType[T]
+	below any // the same, or nil if this layer has made it
 }
+
+func (q *extendedDelayingType[T]) Below() any { return q.below }
 
 // maxBatch is the number of due keys that moveDue takes from the heap under one lock.
 const maxBatch = 64

@@ -471,17 +471,17 @@ func TestHistogramBounds(t *testing.T) {
 // inspecting is a StatsProvider that notes the queues whose keys it gets to see.
 type inspecting struct {
 	*reader
-	names  []string
-	queues []workqueue.Inspector
+	queues  []any
+	untyped []workqueue.Extended[any]
 }
 
-func (p *inspecting) InspectQueue(name string, q workqueue.Inspector) {
-	p.names = append(p.names, name)
+func (p *inspecting) InspectQueue(_ string, q any, untyped workqueue.Extended[any]) {
 	p.queues = append(p.queues, q)
+	p.untyped = append(p.untyped, untyped)
 }
 
 // A provider gets to see the outermost layer of each queue with a name, once, and that layer works.
-func TestInspectorProvider(t *testing.T) {
+func TestQueueInspector(t *testing.T) {
 	p := &inspecting{reader: &reader{}}
 	fifo := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "fifo", MetricsProvider: p})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
@@ -493,17 +493,13 @@ func TestInspectorProvider(t *testing.T) {
 	defer delaying.ShutDown()
 	defer limiting.ShutDown()
 	workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{MetricsProvider: p}) // without a name
-	if len(p.queues) != 3 || p.queues[0].Queue != any(fifo) || p.queues[1].Queue != any(delaying) ||
-		p.queues[2].Queue != any(limiting) {
-		t.Fatalf("the provider saw %q", p.names)
+	if !slices.Equal(p.queues, []any{fifo, delaying, limiting}) {
+		t.Fatalf("the provider saw %T", p.queues)
 	}
-	if p.queues[0].Below != nil || p.queues[1].Below != any(fifo) || p.queues[2].Below != nil {
+	if p.untyped[0].Below() != nil || p.untyped[1].Below() != any(fifo) || p.untyped[2].Below() != nil {
 		t.Error("a layer that the program has put below is wrong")
 	}
-	q := p.queues[2]
-	if q.Remove != nil || q.Pause != nil || q.Resume != nil {
-		t.Error("the Inspector has functions for what the queue lacks")
-	}
+	q := p.untyped[2]
 	q.Add("added")
 	extended := limiting.(workqueue.ExtendedRateLimiting[string])
 	if _, err := extended.Fail(t.Context(), "failed", workqueue.Failure{}); err != nil {
@@ -523,27 +519,16 @@ func TestInspectorProvider(t *testing.T) {
 	q.Add(1)
 }
 
-// A queue that has only client-go's methods must be made an Extended first.
-func TestInspectForeignQueue(t *testing.T) {
-	q := struct{ workqueue.TypedInterface[int] }{workqueue.NewTyped[int]()}
-	defer func() {
-		if s, _ := recover().(string); !strings.Contains(s, "foreign") {
-			t.Errorf("panic %q", s)
-		}
-	}()
-	workqueue.Inspect(q)
-}
-
 // Nil is a key of a queue of any, and of no other type.
-func TestInspectNilKey(t *testing.T) {
+func TestUntypedNilKey(t *testing.T) {
 	q := workqueue.NewTyped[any]()
-	i := workqueue.Inspect(q)
+	i := workqueue.Untyped(q)
 	i.Add(nil)
 	if k, found := i.SnapshotKey(nil); !found || k.State != workqueue.KeyQueued {
 		t.Errorf("SnapshotKey(nil) = %+v, %v", k, found)
 	}
 	process[any](t, q, nil)
-	other := workqueue.Inspect(workqueue.NewTyped[*int]())
+	other := workqueue.Untyped(workqueue.NewTyped[*int]())
 	testkit.WantPanic(t, "Add of a nil that is no *int", func() { other.Add(nil) })
 }
 

@@ -69,7 +69,7 @@ func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod t
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newQueue(config, provider, updatePeriod)
 	watch(config.Name, provider, q.Stats)
-	registerInspector[T](q, config.Name, provider, nil)
+	inspect[T](q, config.Name, provider)
 	return q
 }
 

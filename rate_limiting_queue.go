@@ -59,8 +59,9 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 	if rateLimiter == nil {
 		rateLimiter = DefaultTypedControllerRateLimiter[T]()
 	}
-	below, provider := config.DelayingQueue, providerFor(config.Name, config.MetricsProvider)
-	if config.DelayingQueue == nil {
+	provider := providerFor(config.Name, config.MetricsProvider)
+	ownsQueue := config.DelayingQueue == nil
+	if ownsQueue {
 		delaying := TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}
 		config.DelayingQueue, _ = newDelayingQueue(delaying, provider)
 	}
@@ -76,10 +77,12 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		_, found := extended.SnapshotKey(key)
 		return found
 	})
-	if below == nil {
+	if ownsQueue {
 		watch(config.Name, provider, q.Stats)
+	} else {
+		q.below = extended
 	}
-	registerInspector[T](q, config.Name, provider, below)
+	inspect[T](q, config.Name, provider)
 	return q
 }
 
@@ -90,6 +93,7 @@ type rateLimitingType[T comparable] struct {
 	retries     retrier[T]
 	rateLimiter TypedRateLimiter[T]
 	failures    *failures.Counts[T]
+	below       any // the delaying queue, or nil if this layer has made it
 }
 
 // retrier is a delaying queue that distinguishes retries from what others add. A retry is for a held key.
@@ -108,6 +112,8 @@ func (q plainRetrier[T]) addRetry(_ keytable.Hash, item T, d time.Duration) { q.
 func (q plainRetrier[T]) takeBackRetry(keytable.Hash, T)                    {}
 
 var _ ExtendedRateLimiting[int] = (*rateLimitingType[int])(nil)
+
+func (q *rateLimitingType[T]) Below() any { return q.below }
 
 func (q *rateLimitingType[T]) AddAfter(item T, duration time.Duration) {
 	q.delaying.AddAfter(item, duration)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
@@ -22,7 +23,7 @@ import (
 
 // Page shows queues, and what is done with their keys. It is a *debug.Handler.
 type Page interface {
-	InspectQueue(name string, q workqueue.Inspector)
+	InspectQueue(name string, q any, untyped workqueue.Extended[any])
 	InspectPool(name string, p worker.Inspector)
 }
 
@@ -156,7 +157,7 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 	if page == nil {
 		return
 	}
-	page.InspectQueue(name, workqueue.Inspect(q))
+	page.InspectQueue(name, q, operate.Untyped(q))
 	page.InspectPool(name, inspector)
 }
 

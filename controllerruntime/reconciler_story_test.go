@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
@@ -161,8 +162,8 @@ func TestInspectorInManager(t *testing.T) {
 		Page: p, StuckAfter: time.Minute,
 		OnStuck: func(_ context.Context, k worker.RunningKey[reconcile.Request]) { stuck = append(stuck, k) },
 	}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
-		if p.pool.Queue.Queue != any(s.queue) || p.queue.Queue != any(s.queue) || p.name != "test" {
-			t.Error("the page was not given the Inspector")
+		if p.pool.Queue.Queue != any(s.queue) || p.queue != any(s.queue) || p.name != "test" {
+			t.Error("the page was not given the queue and the pool")
 		}
 		if r.Cancel(requestA) {
 			t.Error("Cancel of a request that is not reconciled")
@@ -223,13 +224,13 @@ func TestInspectorInManager(t *testing.T) {
 		if k = p.pool.SnapshotKey(requestA); k.GivenUp != nil {
 			t.Errorf("forgotten: %+v", k)
 		}
-		p.queue.Add(requestA) // "retry"
+		p.untyped.Add(requestA) // "retry"
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if k = p.pool.SnapshotKey(requestA); k.Failing == nil || k.Failing.Attempt != 1 {
 			t.Errorf("retried: %+v", k)
 		}
-		p.queue.Remove(requestA)
+		p.untyped.(operate.Operable[any]).Remove(requestA)
 		if s := p.pool.Snapshot(9); len(s.Failing) != 0 || s.Stats.Failing != 0 {
 			t.Errorf("a failure of a request that was removed from the queue is kept: %+v", s)
 		}
@@ -342,7 +343,7 @@ func TestInterruptLoop(t *testing.T) {
 			if n := p.pool.Stats().Looping; n != 1 {
 				t.Errorf("%d keys loop", n)
 			}
-			if p.pool.Queue.Queue != p.queue.Queue || shownTwice && own.queue.Queue != p.queue.Below {
+			if p.pool.Queue.Queue != p.queue || shownTwice && own.queue != p.untyped.Below() {
 				t.Error("the page cannot know that this is one queue")
 			}
 			if got := served(t, "busy"); !shownTwice && !strings.Contains(got,

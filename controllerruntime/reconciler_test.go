@@ -19,13 +19,14 @@ import (
 
 // page keeps what a Reconciler shows.
 type page struct {
-	name  string
-	queue workqueue.Inspector
-	pool  worker.Inspector
+	name    string
+	queue   any
+	untyped workqueue.Extended[any]
+	pool    worker.Inspector
 }
 
-func (p *page) InspectQueue(name string, q workqueue.Inspector) {
-	p.name, p.queue = name, q
+func (p *page) InspectQueue(name string, q any, untyped workqueue.Extended[any]) {
+	p.name, p.queue, p.untyped = name, q, untyped
 }
 
 func (p *page) InspectPool(_ string, i worker.Inspector) { p.pool = i }

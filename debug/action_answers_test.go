@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
@@ -62,7 +61,7 @@ func TestAnswersToRetry(t *testing.T) {
 // A queue may not have a key right after it was added: a replica of a sharded queue drops what is not its own.
 func TestAnswerToRetryThatIsDropped(t *testing.T) {
 	h := newAudited(t)
-	many(h.Handler, 3, workqueue.Inspector{Stats: noStats, Add: func(any) {}})
+	many(h.Handler, 3, operate.Inspector{Stats: noStats, Add: func(any) {}})
 	const want = "Added 1. The queue does not have it now: it may be done already, or another replica has its slot."
 	if a := h.act(t, 200, "q", "retry", "key", "1"); a.Text != want {
 		t.Error(a.Text)

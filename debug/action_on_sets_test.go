@@ -122,7 +122,7 @@ func TestManyKeysAtOnce(t *testing.T) {
 }
 
 // many shows q with n failing keys, which are made up one by one.
-func many(h *debug.Handler, n int, q workqueue.Inspector) {
+func many(h *debug.Handler, n int, q operate.Inspector) {
 	failing := func(key any) workqueue.KeySnapshot[any] {
 		return workqueue.KeySnapshot[any]{Key: key, Requeues: 1, Failures: workqueue.Failures{Count: 1, Err: "broken"}}
 	}
@@ -158,7 +158,7 @@ func TestVeryManyKeys(t *testing.T) {
 		h := newAudited(t)
 		var added, slow atomic.Int64
 		var before, kept int64
-		many(h.Handler, 100_000, workqueue.Inspector{
+		many(h.Handler, 100_000, operate.Inspector{
 			Stats: func() workqueue.Stats { return workqueue.Stats{Adds: uint64(added.Load())} },
 			Add: func(any) {
 				if added.Add(1) == 99_999 {
@@ -193,7 +193,7 @@ func TestRetryWhileShuttingDown(t *testing.T) {
 	for _, form := range [][]string{{"retry", "of", "failing"}, {"retry", "key", "1"}} {
 		h := newAudited(t)
 		q := newQueue[int](t, "q", newClock())
-		i := workqueue.Inspect[int](q)
+		i := operate.Inspect[int](q)
 		i.AddCause = func(any, workqueue.Cause) { q.ShutDown() }
 		inspect(h, "q", i)
 		fail(t, q, 1)
@@ -218,7 +218,7 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 			return there && key != "c"
 		}
 	}
-	inspect(h, "q", workqueue.Inspector{
+	inspect(h, "q", operate.Inspector{
 		Stats: noStats,
 		Add:   func(key any) { did = append(did, "add "+key.(string)) },
 		GivenUp: func(limit int) (keys []operate.GivenUpKey[any]) {
@@ -271,7 +271,7 @@ func keeper(h *debug.Handler, n int) (left func() int) {
 		kept[i] = operate.GivenUpKey[any]{Key: i, Attempts: 1, Err: "broken"}
 	}
 	retried := make(map[any]bool)
-	inspect(h, "q", workqueue.Inspector{
+	inspect(h, "q", operate.Inspector{
 		Stats: noStats,
 		Add:   func(any) {},
 		GivenUp: func(limit int) []operate.GivenUpKey[any] {
@@ -329,7 +329,7 @@ func TestOneOfManyGivenUpKeys(t *testing.T) {
 func TestOneKeyDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
-		many(h, 100_000, workqueue.Inspector{Stats: noStats, Add: func(any) { time.Sleep(time.Millisecond) }})
+		many(h, 100_000, operate.Inspector{Stats: noStats, Add: func(any) { time.Sleep(time.Millisecond) }})
 		id := find(t, h, "q", "17").Keys[0].ID
 		var wg sync.WaitGroup
 		wg.Go(func() { post(t, h, asPage, "queue", "q", "action", "retry", "of", "failing") })
@@ -348,7 +348,7 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
 		inspect(h, "endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
-		many(h.Handler, 600, workqueue.Inspector{Stats: noStats, Add: func(any) {}})
+		many(h.Handler, 600, operate.Inspector{Stats: noStats, Add: func(any) {}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {

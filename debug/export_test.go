@@ -1,6 +1,13 @@
 package debug
 
-import "context"
+import (
+	"context"
+
+	"github.com/keyedqueue/workqueue/operate"
+)
+
+// Show shows a queue that has these methods.
+func (h *Handler) Show(name string, q operate.Inspector) { h.register(name, q) }
 
 // Point is what there was at a time, and what had happened since the point before.
 type Point struct {

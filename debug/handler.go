@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"k8s.io/utils/clock"
 )
 
@@ -94,7 +95,7 @@ func NewHandler(o Options) *Handler {
 // printed as package fmt does, so that their methods (String, Error, Format, GoString) are called when a page
 // is asked for, outside of all locks. A pointer without such a method is shown as an address.
 func Register[T comparable](h *Handler, name string, q workqueue.TypedInterface[T]) (unregister func()) {
-	return h.register(name, workqueue.Inspect(q))
+	return h.register(name, operate.Inspect(q))
 }
 
 // Close forgets all queues and pools. When it returns, h has no goroutine. h still answers requests, and

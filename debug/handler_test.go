@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -180,7 +181,7 @@ func (w *watcher) HistogramBounds() []float64 { return w.bounds }
 func (w *watcher) WatchQueue(name string, _ func() workqueue.Stats) {
 	w.queues = append(w.queues, name)
 }
-func (w *watcher) InspectQueue(name string, _ workqueue.Inspector) {
+func (w *watcher) InspectQueue(name string, _ any, _ workqueue.Extended[any]) {
 	w.inspected = append(w.inspected, name)
 }
 func (w *watcher) InspectPool(name string, _ worker.Inspector) { w.pools = append(w.pools, name) }
@@ -255,7 +256,7 @@ func TestCloseWaitsForQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := debug.NewHandler(debug.Options{})
 		var returned atomic.Bool
-		inspect(h, "slow", workqueue.Inspector{Stats: func() workqueue.Stats {
+		inspect(h, "slow", operate.Inspector{Stats: func() workqueue.Stats {
 			if returned.Load() {
 				time.Sleep(10 * time.Second)
 			}

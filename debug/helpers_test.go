@@ -352,8 +352,8 @@ func squeezed(html string) string {
 
 // inspect shows q, with the methods that every queue has and q lacks.
 func inspect(h interface {
-	InspectQueue(name string, q workqueue.Inspector)
-}, name string, q workqueue.Inspector) {
+	Show(name string, q operate.Inspector)
+}, name string, q operate.Inspector) {
 	if q.Queue == nil {
 		q.Queue = queueNamed(name)
 	}
@@ -375,7 +375,7 @@ func inspect(h interface {
 	if q.SnapshotGroup == nil && q.PausedGroups != nil {
 		q.SnapshotGroup = func(string) operate.GroupSnapshot { return operate.GroupSnapshot{} }
 	}
-	h.InspectQueue(name, q)
+	h.Show(name, q)
 }
 
 // silent is the logger of pools whose failures are meant.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -142,7 +143,7 @@ func TestEarlyTick(t *testing.T) {
 func TestErrorsOfPoolThatEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var ended atomic.Bool
-		inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats { return workqueue.Stats{Name: "q"} }})
+		inspect(h, "q", operate.Inspector{Stats: func() workqueue.Stats { return workqueue.Stats{Name: "q"} }})
 		asked := 0
 		for _, failed := range []uint64{40_000, 39_000} {
 			i := inspectorOf(func(int) worker.Snapshot[any] {

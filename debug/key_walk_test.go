@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
@@ -73,7 +72,7 @@ func TestManyFailingKeys(t *testing.T) {
 // A failing key that is on hold counts as failing, also among more keys than a list has.
 func TestFailingKeyOnHold(t *testing.T) {
 	h := newAudited(t)
-	many(h.Handler, 600, workqueue.Inspector{Stats: noStats, Add: func(any) {}})
+	many(h.Handler, 600, operate.Inspector{Stats: noStats, Add: func(any) {}})
 	onHold := []worker.OnHoldKey[any]{{Key: 5}, {Key: 550}}
 	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", OnHold: 2}, OnHold: onHold})
 	if c := count(t, h, "failing"); c != (counted{600, false}) {
@@ -85,7 +84,7 @@ func TestFailingKeyOnHold(t *testing.T) {
 func TestErrorsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var busy, calls atomic.Int32
-		inspect(h, "q", workqueue.Inspector{
+		inspect(h, "q", operate.Inspector{
 			Stats: noStats,
 			GivenUp: func(limit int) []operate.GivenUpKey[any] {
 				if limit > 512 { // It is not one of the page's lists.

@@ -67,7 +67,7 @@ func TestWhoHasPaused(t *testing.T) {
 			"open": {Paused: true, Shared: shared}, "ends": {Paused: true, PausedUntil: since.Add(time.Hour),
 				Shared: shared},
 		} {
-			inspect(h, name, workqueue.Inspector{Stats: func() workqueue.Stats { return st }})
+			inspect(h, name, operate.Inspector{Stats: func() workqueue.Stats { return st }})
 		}
 		time.Sleep(15 * time.Minute)
 		wantBody(t, get(h, "?queue=open"), `<span class="badge warn">paused, by pod &lt;7&gt; 15m ago</span>`)
@@ -93,9 +93,9 @@ func TestMostInTroubleFirst(t *testing.T) {
 				Queued: 9},
 			"9 idle": {},
 		} {
-			inspect(h, name, workqueue.Inspector{Stats: func() workqueue.Stats { return s }})
+			inspect(h, name, operate.Inspector{Stats: func() workqueue.Stats { return s }})
 		}
-		inspect(h, "6½ paused group", workqueue.Inspector{
+		inspect(h, "6½ paused group", operate.Inspector{
 			Stats: noStats, PausedGroups: func() []string { return []string{"g"} },
 		})
 		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "3 stuck", Stuck: 1}})
@@ -235,7 +235,7 @@ func TestKeysOfAPriorityQueue(t *testing.T) {
 func TestKeysThatAreAskedFor(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	asked, most, shared := 0, 0, any(nil)
-	inspect(h, "q", workqueue.Inspector{
+	inspect(h, "q", operate.Inspector{
 		Stats: func() workqueue.Stats { return workqueue.Stats{Queued: 1 << 30, Shared: shared} },
 		Snapshot: func(limit int) workqueue.Snapshot[any] {
 			asked, most = asked+1, max(most, limit)

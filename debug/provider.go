@@ -5,13 +5,14 @@ import (
 	"net/http"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 var (
-	_ http.Handler                = (*Handler)(nil)
-	_ workqueue.InspectorProvider = (*Handler)(nil)
-	_ worker.InspectorProvider    = (*Handler)(nil)
+	_ http.Handler             = (*Handler)(nil)
+	_ workqueue.QueueInspector = (*Handler)(nil)
+	_ worker.InspectorProvider = (*Handler)(nil)
 )
 
 // Metrics returns Options.Metrics, or a provider that makes no metrics: h passes on to it what it is asked to
@@ -27,11 +28,11 @@ func (h *Handler) WatchQueue(name string, stats func() workqueue.Stats) {
 }
 
 // InspectQueue shows a queue under that name.
-func (h *Handler) InspectQueue(name string, q workqueue.Inspector) {
-	if p, ok := h.metrics.(workqueue.InspectorProvider); ok {
-		p.InspectQueue(name, q)
+func (h *Handler) InspectQueue(name string, q any, untyped workqueue.Extended[any]) {
+	if p, ok := h.metrics.(workqueue.QueueInspector); ok {
+		p.InspectQueue(name, q, untyped)
 	}
-	h.register(name, q)
+	h.register(name, operate.InspectorOf(q, untyped))
 }
 
 // PoolHistogramBounds returns those of Options.Metrics.

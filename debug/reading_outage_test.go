@@ -30,8 +30,8 @@ func (s *onServer) wait() bool {
 	return true
 }
 
-func (s *onServer) inspector() workqueue.Inspector {
-	return workqueue.Inspector{
+func (s *onServer) inspector() operate.Inspector {
+	return operate.Inspector{
 		Stats: func() workqueue.Stats {
 			return workqueue.Stats{Queued: 1, Shared: &leasing.Stats{Outage: s.silent.Load() && s.known}}
 		},

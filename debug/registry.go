@@ -7,14 +7,14 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 // entry is what the list has a row for: a queue with its pools.
 type entry struct {
 	id, name string
-	queue    workqueue.Inspector
+	queue    operate.Inspector
 	history  history
 	// pools are those of the queue. They are guarded by Handler.mu.
 	pools []*worker.Inspector
@@ -22,7 +22,7 @@ type entry struct {
 	forPools bool
 }
 
-func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
+func (h *Handler) register(name string, q operate.Inspector) (unregister func()) {
 	e := &entry{name: short(cmp.Or(name, q.Stats().Name), maxName), queue: q}
 	h.show(e)
 	return func() { h.remove(e) }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -103,11 +104,11 @@ type manyKeys struct {
 	atEnd func()        // is called when all were read, unless nil
 }
 
-func (m *manyKeys) inspector() workqueue.Inspector {
+func (m *manyKeys) inspector() operate.Inspector {
 	snapshot := func(key string) workqueue.KeySnapshot[any] {
 		return workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyQueued, Requeues: m.reads}
 	}
-	return workqueue.Inspector{
+	return operate.Inspector{
 		Stats: func() workqueue.Stats { return workqueue.Stats{Queued: m.n} },
 		SnapshotKey: func(key any) (workqueue.KeySnapshot[any], bool) {
 			var n int

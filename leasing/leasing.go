@@ -28,18 +28,18 @@ type Leaser[T comparable] interface {
 	// LeaseOnHold is Lease for a key that is on hold: its handler has returned, and its Done comes later. The
 	// context also ends when the queue wants the key back.
 	LeaseOnHold(ctx context.Context, key T) (context.Context, context.CancelFunc)
-	// Facts returns what only this kind of queue knows of its part, for display.
-	Facts() []operate.Fact
-	// Below returns the queue that this one wraps, as in [operate.Operable], or nil.
-	Below() any
+	operate.FactSource
 }
 
 // UnimplementedLeaser is embedded by queues that implement [Leaser] method by method. It has the default of
-// each method that is added later.
+// each method that is added later, and knows no facts.
 type UnimplementedLeaser[T comparable] struct{}
 
 //lint:ignore U1000 the interface asks for it
 func (UnimplementedLeaser[T]) mustEmbed(T) {}
+
+// Facts returns nothing.
+func (UnimplementedLeaser[T]) Facts() []operate.Fact { return nil }
 
 // Answerer is a [Leaser] that takes answers from the holder of a key alone. Fail, Forget of a key that the
 // caller holds, and the methods of this interface are answers: what the holder says of its call. After the

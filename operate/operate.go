@@ -43,8 +43,6 @@ type Operable[T comparable] interface {
 	GivenUpKeys(limit int) []GivenUpKey[T]
 	RetryGivenUp(key T) bool
 	ForgetGivenUp(key T) bool
-	// Below returns the queue that this one wraps, or nil. Tools show only the outermost.
-	Below() any
 }
 
 // UntilResumed is the length of a pause without an end.
@@ -73,6 +71,9 @@ type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
+
+// FactSource is a queue, of keys of any type, that says what only queues of its kind know, for display.
+type FactSource interface{ Facts() []Fact }
 
 // UnimplementedOperable is embedded by queues that implement [Operable] method by method. It has the methods
 // of a queue without groups, and the default of each method that is added later.

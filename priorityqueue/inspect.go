@@ -217,6 +217,3 @@ func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.S
 func (q *Queue[T]) GivenUpKeys(int) []operate.GivenUpKey[T] { return nil }
 func (q *Queue[T]) RetryGivenUp(T) bool                     { return false }
 func (q *Queue[T]) ForgetGivenUp(T) bool                    { return false }
-
-// Below returns nil: the queue has no other below it.
-func (q *Queue[T]) Below() any { return nil }

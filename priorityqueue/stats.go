@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // beginObserving gives q metrics if it has a name and a provider.
@@ -22,8 +23,8 @@ func (q *Queue[T]) beginObserving() {
 	}
 	q.observer = observe.New(q.config.Clock, buckets, nil)
 	provider.WatchQueue(q.config.Name, q.Stats)
-	if provider, ok := provider.(workqueue.InspectorProvider); ok {
-		provider.InspectQueue(q.config.Name, workqueue.Inspect(q))
+	if provider, ok := provider.(workqueue.QueueInspector); ok {
+		provider.InspectQueue(q.config.Name, q, operate.Untyped(q))
 	}
 }
 

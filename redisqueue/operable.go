@@ -29,9 +29,6 @@ func (q *Queue[T]) AddedAt(item T) time.Time {
 	return time.Time{}
 }
 
-// Below returns nil: the queue has no other below it.
-func (q *Queue[T]) Below() any { return nil }
-
 // Pause makes all replicas hand out nothing for d on the server's clock, or until Resume with
 // [operate.UntilResumed]. A pause with an end needs no process to end it. It does nothing if d is not
 // positive, and of several pauses the latest end counts. Workers finish what they have. Pause does not block;

@@ -240,16 +240,25 @@ func (w *watcher) WatchQueue(_ string, stats func() workqueue.Stats) { w.stats =
 // inspector is a provider that looks at queues.
 type inspector struct {
 	watcher
-	queues map[string]workqueue.Inspector
+	queues map[string]tool
 }
 
-func (i *inspector) InspectQueue(name string, q workqueue.Inspector) { i.queues[name] = q }
+func (i *inspector) InspectQueue(name string, q any, untyped workqueue.Extended[any]) {
+	i.queues[name] = tool{untyped, untyped.(operate.Operable[any]), q.(operate.FactSource)}
+}
+
+// tool has what a tool sees of a queue.
+type tool struct {
+	workqueue.Extended[any]
+	operate.Operable[any]
+	operate.FactSource
+}
 
 // A queue without a provider of its own uses that of workqueue.SetProvider, and shows itself to a provider that
 // inspects queues. Tools, which do not know the type of its keys, see what only the queue knows, and change
 // it.
 func TestInspector(t *testing.T) {
-	p := &inspector{queues: make(map[string]workqueue.Inspector)}
+	p := &inspector{queues: make(map[string]tool)}
 	var global any = p
 	defer observe.Global.Store(observe.Global.Swap(&global))
 	q, err := New(context.Background(), startServer(t).client(), Config[int]{Name: "numbers", Logger: discard})
@@ -275,14 +284,14 @@ func TestInspector(t *testing.T) {
 	giveUp(q, 17, errors.New("the card was declined"))
 	giveUp(q, 18, nil)
 	var given []operate.GivenUpKey[any]
-	waitUntil(t, func() bool { given = i.GivenUp(10); return len(given) == 2 })
+	waitUntil(t, func() bool { given = i.GivenUpKeys(10); return len(given) == 2 })
 	if k := given[1]; k.Key != 17 || k.Attempts != 1 || k.Err != "the card was declined" ||
 		time.Since(k.Time) > time.Hour {
-		t.Errorf("GivenUp() = %+v", given)
+		t.Errorf("GivenUpKeys() = %+v", given)
 	}
 	if !i.RetryGivenUp(17) || i.RetryGivenUp(17) || !i.ForgetGivenUp(18) || i.ForgetGivenUp(18) ||
-		len(i.GivenUp(10)) != 0 {
-		t.Errorf("%+v are left", i.GivenUp(10))
+		len(i.GivenUpKeys(10)) != 0 {
+		t.Errorf("%+v are left", i.GivenUpKeys(10))
 	}
 	if key, _ := q.Get(); key != 17 {
 		t.Errorf("got %d, want the key that is tried again", key)

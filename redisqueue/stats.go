@@ -47,10 +47,8 @@ func (q *Queue[T]) publish() error {
 		}
 	}
 	stats.WatchQueue(q.config.Name, q.metricsStats)
-	if inspector, ok := stats.(workqueue.InspectorProvider); ok {
-		i := workqueue.Inspect[T](q)
-		i.Stats, i.Facts = q.metricsStats, q.Facts
-		inspector.InspectQueue(q.config.Name, i)
+	if inspector, ok := stats.(workqueue.QueueInspector); ok {
+		inspector.InspectQueue(q.config.Name, q, operate.Untyped[T](metricsView[T]{q}))
 	}
 	return nil
 }
@@ -109,6 +107,11 @@ func (q *Queue[T]) metricsStats() workqueue.Stats {
 	}
 	return st
 }
+
+// metricsView is the queue with metricsStats as its Stats.
+type metricsView[T comparable] struct{ *Queue[T] }
+
+func (v metricsView[T]) Stats() workqueue.Stats { return v.metricsStats() }
 
 func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	t := &q.mu.totals

@@ -53,7 +53,7 @@ func (m *Member) Stats() Stats {
 // Below returns the queue that q hands out from, so that tools show only one of them.
 func (q *queue[T]) Below() any { return q.inner }
 
-// Facts returns what the debug page shows of the member, its group and its slots; see [workqueue.Inspector].
+// Facts returns what the debug page shows of the member, its group and its slots; see [operate.FactSource].
 func (q *queue[T]) Facts() []operate.Fact {
 	facts := q.member.facts()
 	if unlisted, age := q.Unlisted(); unlisted > 0 {

@@ -11,15 +11,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // wantFacts fails unless the queue's facts have these names and values. A * in a value stands for anything.
 func wantFacts(t *testing.T, q Queue[string], want ...string) {
 	t.Helper()
 	var lines []string
-	for _, f := range workqueue.Inspect[string](q).Facts() {
+	for _, f := range q.Facts() {
 		lines = append(lines, f.Name+": "+f.Value)
 	}
 	for _, w := range want {

@@ -226,9 +226,6 @@ type slowLeaseOnHold struct {
 	released  *atomic.Int32
 }
 
-func (slowLeaseOnHold) Facts() []operate.Fact { return nil }
-func (slowLeaseOnHold) Below() any            { return nil }
-
 func (slowLeaseOnHold) Lease(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/leasing"
-	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -27,9 +26,6 @@ type leasedQueue struct {
 var errLeaseLost = errors.New("lost")
 
 type leaseOf struct{}
-
-func (leasedQueue) Facts() []operate.Fact { return nil }
-func (leasedQueue) Below() any            { return nil }
 
 func (q leasedQueue) LeaseOnHold(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)

@@ -14,7 +14,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/leasing"
-	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -40,9 +39,6 @@ type leased struct {
 	leasing.UnimplementedLeaser[string]
 	notifying
 }
-
-func (leased) Facts() []operate.Fact { return nil }
-func (leased) Below() any            { return nil }
 
 func (q leased) LeaseOnHold(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)

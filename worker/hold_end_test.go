@@ -15,7 +15,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/leasing"
-	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -247,9 +246,6 @@ type slowRelease struct {
 	leasing.UnimplementedLeaser[string]
 	extended
 }
-
-func (slowRelease) Facts() []operate.Fact { return nil }
-func (slowRelease) Below() any            { return nil }
 
 func (q slowRelease) LeaseOnHold(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)

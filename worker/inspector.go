@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/operate"
 )
 
 // InspectorProvider is a [workqueue.MetricsProvider] that discovers pools. It may have a method
@@ -33,7 +33,7 @@ const (
 // server does not answer.
 type Inspector struct {
 	// Queue has the methods of the queue whose keys the pool handles.
-	Queue       workqueue.Inspector
+	Queue       operate.Inspector
 	Stats       func() Stats
 	Snapshot    func(limit int) Snapshot[any]
 	SnapshotKey func(key any) KeySnapshot[any]
@@ -52,7 +52,7 @@ type Inspector struct {
 func (t *Tracker[T]) Inspector() Inspector {
 	show := func(key T) any { return key }
 	return Inspector{
-		Queue:       workqueue.Inspect[T](t.queue),
+		Queue:       operate.Inspect[T](t.queue),
 		Stats:       t.Stats,
 		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, show) },
 		SnapshotKey: func(key any) KeySnapshot[any] { return snapshotOfKey(t, typed[T](key), key) },

@@ -51,3 +51,11 @@ func Take[E any](n int, all iter.Seq[E]) iter.Seq[E] {
 		}
 	}
 }
+
+// Typed returns key as a T. It panics if key is of another type.
+func Typed[T comparable](key any) (k T) {
+	if key == nil && any(k) == nil {
+		return k // T is an interface type, and a nil has no type to assert.
+	}
+	return key.(T)
+}
