@@ -349,7 +349,7 @@ func TestHugePriorities(t *testing.T) {
 		flush(t, q)
 		q.mu.Lock()
 		h := q.mu.held["put back"]
-		h.shard.putLocked(aboutHeld(codeHandBack, h.handedOut))
+		h.shard.putLocked(newHandBack(h.handedOut))
 		q.mu.Unlock()
 		flush(t, q)
 		q.AddWithPriority("put back", maxPriority, 0)
@@ -417,7 +417,7 @@ func TestPlaceAfterDiscard(t *testing.T) {
 	first, err := parseReply(r.send(1, 1, "ay"))
 	must(t, err)
 	r.send(2, 0, "ax")
-	r.send(3, 0, "B"+first.keys[0].fence+"y", "xy", "ay")
+	r.send(3, 0, "H"+first.keys[0].fence+"B0000000000000000y", "xy", "ay")
 	if next, err := parseReply(r.send(4, 1)); err != nil || len(next.keys) != 1 || next.keys[0].encoded != "x" {
 		t.Errorf("%+v, %v, want x", next, err)
 	}

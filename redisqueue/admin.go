@@ -54,7 +54,7 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Ad
 		return nil, fmt.Errorf("%w: on the server it has %.100q, this program knows format %d",
 			ErrIncompatible, description, format)
 	}
-	if err := config.complete(readTimeout(client)); err != nil {
+	if err := config.complete(); err != nil {
 		return nil, err
 	}
 	config.description = description

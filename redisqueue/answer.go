@@ -32,10 +32,7 @@ func (q *Queue[T]) HandBack(item T, atOnce int) {
 	if h := q.holdOf(item); h != nil {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		h.handsBack = true
-		if !h.lost && atOnce != h.atOnce {
-			h.shard.putLocked(newAtOnceOp(h.encoded, atOnce).byHolder(h.fence))
-		}
+		h.handsBack, h.atOnce = true, atOnce
 	}
 }
 
@@ -57,12 +54,4 @@ func (q *Queue[T]) answer(item T, encoded string, s *shard[T], newOp opMaker) er
 			o.onResult(opResult{}, leasing.ErrLost)
 		}
 	})
-}
-
-// hasLost reports whether a worker of this replica has item, and its lease is lost.
-func (q *Queue[T]) hasLost(item T) bool {
-	h := q.holdOf(item)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return h != nil && h.lost
 }

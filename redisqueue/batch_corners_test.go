@@ -332,7 +332,7 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	config := Config[string]{Name: "test", Lease: time.Second, Shards: maxShards}
-	must(t, config.complete(client.Options().ReadTimeout))
+	must(t, config.complete())
 }
 
 // The server has executed a Discard, and the session has ended before its answer came. It is not sent again:

@@ -192,9 +192,9 @@ func TestInterruptedBatch(t *testing.T) {
 	for name, c := range map[string]interruptedCase{
 		"add and hand out":      {before: [][]string{{"ak"}}, ops: []string{"Dk", "ax", "ay", "ak"}},
 		"add with causes":       {ops: []string{"C0000000000000001xl0 1700000000000000 "}},
-		"hand back":             {before: [][]string{{"ak"}}, ops: []string{"Bk"}},
-		"hand back a priority":  {before: [][]string{{"P0000000000000001k7 0"}}, ops: []string{"Bk"}},
-		"hand back a raised":    {before: [][]string{{"ak"}, {"P0000000000000001k-5 0"}}, ops: []string{"Bk"}},
+		"hand back":             {before: [][]string{{"ak"}}, ops: []string{"B0000000000000003k" + ofHolder}},
+		"hand back a priority":  {before: [][]string{{"P0000000000000001k7 0"}}, ops: []string{"B0000000000000003k" + ofHolder}},
+		"hand back a raised":    {before: [][]string{{"ak"}, {"P0000000000000001k-5 0"}}, ops: []string{"B0000000000000003k" + ofHolder}},
 		"cannot decode":         {before: [][]string{{"ak"}}, ops: []string{"Uk"}},
 		"added again":           {before: [][]string{{"ak"}, {"ak"}}, ops: []string{"Wk"}},
 		"due":                   {ops: []string{"ay"}, before: [][]string{{"L0000000000500000x"}}},

@@ -21,7 +21,7 @@ type op struct {
 	// onResult is called under the lock with what the server returned, or with why it will return nothing.
 	onResult func(a opResult, err error)
 
-	key string // of an add
+	key string // of an add, a Done or a hand-back
 
 	// merges: while it was not sent, further adds of the key with the same code are merged into it. Those with a
 	// delay are codeAddAfter, others with a priority codeAddPriority.

@@ -25,8 +25,7 @@ type Config[T comparable] struct {
 	// notice up to a third of it too late that it has lost a key.
 	Lease time.Duration
 	// PollInterval is how often a replica with waiting getters looks for keys, should a wake-up be lost. 1 s
-	// if zero, at most a third of Lease; from a second on it is rounded down to whole seconds, below that it is
-	// at most half of the client's ReadTimeout.
+	// if zero, at most a third of Lease.
 	PollInterval time.Duration
 	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always
 	// in the same one; order holds within a shard. All replicas must have the same number; to change it, let
@@ -91,8 +90,8 @@ type StartLimit struct {
 	Burst int
 }
 
-// complete fills in what is not set. The client waits for a reply for readTimeout.
-func (c *Config[T]) complete(readTimeout time.Duration) error {
+// complete fills in what is not set.
+func (c *Config[T]) complete() error {
 	switch {
 	case c.Name == "" || strings.ContainsAny(c.Name, "{}"):
 		return fmt.Errorf("redisqueue: Name %q is empty or has braces", c.Name)
@@ -112,13 +111,8 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 		return fmt.Errorf("redisqueue: %d Shards are not between 0 and %d", c.Shards, maxShards)
 	}
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
-	c.PollInterval = min(positiveOr(c.PollInterval, time.Second), c.Lease/3)
+	c.PollInterval = max(min(positiveOr(c.PollInterval, time.Second), c.Lease/3), time.Millisecond)
 	c.Shards = max(c.Shards, 1)
-	if c.PollInterval < time.Second {
-		c.PollInterval = max(min(c.PollInterval, readTimeout/2), time.Millisecond)
-	} else { // BLPop, see readWakeUp, takes whole seconds. For these the client extends its ReadTimeout.
-		c.PollInterval = c.PollInterval.Truncate(time.Second)
-	}
 	c.PriorityStep = cmp.Or(c.PriorityStep, time.Minute)
 	c.StartLimit.Burst = max(c.StartLimit.Burst, 1)
 	c.MaxLostLeases = cmp.Or(c.MaxLostLeases, 10)

@@ -306,7 +306,7 @@ func TestBackoffForKeyIsRefused(t *testing.T) {
 	config := Config[string]{Name: "q", Backoff: workqueue.BackoffConfig[string]{
 		ForKey: func(string) (base, longest time.Duration) { return 0, 0 },
 	}}
-	if err := config.complete(time.Hour); err == nil || !strings.Contains(err.Error(), "ForKey") {
+	if err := config.complete(); err == nil || !strings.Contains(err.Error(), "ForKey") {
 		t.Errorf("complete() = %v", err)
 	}
 }

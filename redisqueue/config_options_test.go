@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,38 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
-
-// Times that Redis rounds to zero, which means forever, are a millisecond.
-func TestTinyTimes(t *testing.T) {
-	t.Parallel()
-	client := newClient(t, &redis.Options{Addr: startServer(t).addr, ReadTimeout: -1})
-	q := newTestQueue(t, client, Config[string]{PollInterval: 1})
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() { _, _ = q.GetContext(ctx) }()
-	eventually(t, 10*time.Second, func() error {
-		var calls int
-		stats := client.InfoMap(ctx, "commandstats").Item("Commandstats", "cmdstat_blpop")
-		if _, _ = fmt.Sscanf(stats, "calls=%d", &calls); calls < 3 {
-			return errors.New("a blocking read without a bound")
-		}
-		return nil
-	})
-}
-
-// PollInterval is what a replica does: a blocking read of a second or more takes whole seconds.
-func TestPollInterval(t *testing.T) {
-	for d, want := range map[time.Duration]time.Duration{
-		0: time.Second, 900 * time.Millisecond: 900 * time.Millisecond, 1900 * time.Millisecond: time.Second,
-		time.Hour: 10 * time.Second,
-	} {
-		config := Config[string]{Name: "test", PollInterval: d}
-		must(t, config.complete(3*time.Second))
-		if config.PollInterval != want {
-			t.Errorf("a PollInterval of %v is %v, want %v", d, config.PollInterval, want)
-		}
-	}
-}
 
 // A getter that waits does not make the client reconnect at each poll.
 func TestPollsReuseTheirConnection(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -22,17 +21,6 @@ func checkClient(client redis.UniversalClient) error {
 		return errors.New("redisqueue: a redis.Ring loses keys when a node leaves it: use a cluster, or Shards")
 	}
 	return nil
-}
-
-// readTimeout returns how long a client waits for a reply, forever if it has no bound or does not say.
-func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
-	switch c := client.(type) {
-	case interface{ Options() *redis.Options }:
-		timeout = c.Options().ReadTimeout
-	case interface{ Options() *redis.ClusterOptions }:
-		timeout = c.Options().ReadTimeout
-	}
-	return positiveOr(timeout, math.MaxInt64)
 }
 
 // ownConnections returns a client of the same server with at most n connections, for the calls that wait: in

@@ -33,10 +33,6 @@ func (q *Queue[T]) AddRateLimited(item T) {
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
 	encoded, s := q.locate(item)
 	retry := predict(q.failuresOfHeld(item), f) // what Fail returns without an answer
-	if q.hasLost(item) {
-		retry.GivenUp = false // Whoever has the key now decides that.
-		return retry, leasing.ErrLost
-	}
 	sent, result := newFailure(f), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
 	// The server must get the failure even if ctx has already ended: otherwise item would not be retried.
@@ -55,7 +51,7 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	case err == nil:
 		retry = answered
 	case errors.Is(err, leasing.ErrLost):
-		retry.GivenUp = false
+		retry.GivenUp = false // Whoever has the key now decides that.
 	}
 	return retry, err
 }

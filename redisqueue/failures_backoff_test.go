@@ -36,7 +36,7 @@ func TestBackoffWithEvents(t *testing.T) {
 					Name: fmt.Sprint("backoff", queueNumber.Add(1)), PollInterval: 10 * time.Second,
 					Backoff: workqueue.BackoffConfig[string]{Base: 5 * time.Millisecond, Max: 1000 * time.Second},
 				}
-				must(t, config.complete(time.Hour))
+				must(t, config.complete())
 				q := newQueue(bubbleClient{client}, config, bubbleScript())
 				calls, late := 0, time.Duration(0)
 				repair := time.Now().Add(c.down)

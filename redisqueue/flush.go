@@ -65,7 +65,7 @@ func (q *Queue[T]) unsettled() (keys []T) {
 		}
 		for _, o := range ops {
 			if o.code == codeDone || o.code == codeHandBack {
-				encoded = append(encoded, o.text[1+len(o.fence):])
+				encoded = append(encoded, o.key)
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -13,8 +12,8 @@ import (
 
 // fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call under
 // way may bring, until the shard is empty: nothing is queued, or nothing may be handed out. While it is, they
-// want none: a goroutine reads the session's WAKE list for a poll interval, and a timer runs until callAt, at
-// most two poll intervals. When either ends, the next batch looks again; so it does after an add from here, a
+// want none: a goroutine reads the session's WAKE list, and a timer runs until callAt, at most a poll interval.
+// After a wake-up or when the timer ends, the next batch looks again; so it does after an add from here, a
 // reply that reports keys to be had, or the end of the session.
 //
 // The server wakes sessions that are in SLEEPERS. A session enters it with a batch that gets fewer keys than
@@ -109,11 +108,11 @@ func (q *Queue[T]) Done(item T) {
 		q.mu.totals.shared.LostDones++
 	} else {
 		s.session.held--
-		ends := codeDone
+		end := aboutHeld(codeDone, h.handedOut)
 		if h.handsBack {
-			ends = codeHandBack
+			end = newHandBack(h.handedOut)
 		}
-		s.putLocked(aboutHeld(ends, h.handedOut))
+		s.putLocked(end)
 	}
 	if h.nextHandOut != nil {
 		s.session.held--
@@ -264,7 +263,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	q := s.q
 	if len(q.mu.getters) == 0 {
-		s.putLocked(aboutHeld(codeHandBack, key))
+		s.putLocked(newHandBack(key))
 		return
 	}
 	g := q.mu.getters[0]
@@ -276,8 +275,7 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 }
 
 // awaitWakeUpLocked lets the shard wait for a wake-up, until callAt, or for the poll interval, if getters
-// wait and it is empty. The timer also polls, after two of these intervals, because a read on a dead
-// connection returns much later than it should.
+// wait and it is empty.
 func (s *shard[T]) awaitWakeUpLocked() {
 	if !s.fetcher.empty || s.senderRuns || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return
@@ -286,7 +284,7 @@ func (s *shard[T]) awaitWakeUpLocked() {
 		s.fetcher.reading = true
 		go s.readWakeUp(s.names.wake(s.session.id))
 	}
-	poll := time.Until(s.fetcher.lastFetch.Add(2 * s.q.config.PollInterval))
+	poll := time.Until(s.fetcher.lastFetch.Add(s.q.config.PollInterval))
 	if !s.fetcher.callAt.IsZero() {
 		poll = min(poll, time.Until(s.fetcher.callAt))
 	}
@@ -300,15 +298,11 @@ func (s *shard[T]) wakeUpLocked() {
 	s.kickLocked()
 }
 
-// readWakeUp waits for a wake-up, no longer than the poll interval.
+// readWakeUp waits for a wake-up, for the poll interval but at least a second: for a BLPOP of whole seconds the
+// client extends its ReadTimeout.
 func (s *shard[T]) readWakeUp(list string) {
-	q, ctx, interval := s.q, context.Background(), s.q.config.PollInterval
-	var err error
-	if interval >= time.Second {
-		err = q.blocking.BLPop(ctx, interval, list).Err()
-	} else {
-		err = q.blocking.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
-	}
+	q, interval := s.q, s.q.config.PollInterval
+	err := q.blocking.BLPop(context.Background(), max(interval, time.Second).Truncate(time.Second), list).Err()
 	// Not errors.Is: a Sentinel without a master returns, at once, an error that wraps redis.Nil.
 	if err != nil && err != redis.Nil {
 		q.sleep(interval)
@@ -320,5 +314,9 @@ func (s *shard[T]) readWakeUp(list string) {
 		q.logLocked(slog.LevelWarn, "The queue polls, and keys come up to a poll interval late", "err", err)
 	}
 	s.fetcher.reading = false
-	s.wakeUpLocked() // Without getters this lets the session leave SLEEPERS, so that wake-ups go to others.
+	if err == redis.Nil {
+		s.awaitWakeUpLocked()
+	} else {
+		s.wakeUpLocked() // Without getters this lets the session leave SLEEPERS, so that wake-ups go to others.
+	}
 }

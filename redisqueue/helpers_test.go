@@ -234,7 +234,7 @@ func oneFaulty(t testing.TB, config Config[string]) (*server, *faulty, *Queue[st
 // complete returns what New makes of config, with the name "test" and no logs.
 func complete(t testing.TB, config Config[string]) Config[string] {
 	config.Name, config.Logger = "test", discard
-	must(t, config.complete(time.Hour))
+	must(t, config.complete())
 	return config
 }
 

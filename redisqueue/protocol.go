@@ -83,7 +83,6 @@ const (
 	codeNumRequeues   code = 'n'
 	codeDone          code = 'D'
 	codeHandBack      code = 'B'
-	codeSetAtOnce     code = 'I'
 	codePutOff        code = 'O'
 	codeRelease       code = 'r'
 	codeCannotDecode  code = 'U'
@@ -109,19 +108,22 @@ func (c code) work() int {
 	switch c {
 	case codeAdd, codeDone, codeHandBack, codeCannotDecode, codeAddedAgain, codeNumRequeues:
 		return 1
-	case codeAddWhy, codeAddAfter, codeForget, codeSucceed, codeSetAtOnce:
+	case codeAddWhy, codeAddAfter, codeForget, codeSucceed:
 		return 2
 	}
 	return 6
 }
 
-func newAtOnceOp(encoded string, n int) *op {
-	return newOp(codeSetAtOnce, fmt.Sprintf("%016d%s", n, encoded))
-}
-
 // aboutHeld returns an operation on a key that is held.
 func aboutHeld(c code, key handedOut) *op {
-	return &op{code: c, text: string(c) + key.fence + key.encoded, fence: key.fence}
+	return &op{code: c, text: string(c) + key.fence + key.encoded, fence: key.fence, key: key.encoded}
+}
+
+// newHandBack returns the operation that gives a key back with its AtOnce.
+func newHandBack(key handedOut) *op {
+	o := newOp(codeHandBack, fmt.Sprintf("%016d%s", key.atOnce, key.encoded)).byHolder(key.fence)
+	o.key = key.encoded
+	return o
 }
 
 // byHolder makes o an operation that the server executes only while the hand-out with that fence lasts, and

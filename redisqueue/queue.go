@@ -72,7 +72,7 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	if err := checkClient(client); err != nil {
 		return nil, err
 	}
-	if err := config.complete(readTimeout(client)); err != nil {
+	if err := config.complete(); err != nil {
 		return nil, err
 	}
 	if err := onEachNode(ctx, client, checkNode); err != nil {

@@ -151,7 +151,7 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 			PollInterval: 10 * time.Second,
 			Backoff:      noBackoff,
 		}
-		must(t, config.complete(time.Hour))
+		must(t, config.complete())
 		_, reads := c.MetricsProvider.(workqueue.StatsProvider)
 		if reads {
 			config.MetricsProvider = c.MetricsProvider

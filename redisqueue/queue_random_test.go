@@ -156,7 +156,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 	config := Config[string]{Name: "history", Logger: discard, Shards: 2, MaxLostLeases: 6}
-	must(t, config.complete(time.Hour))
+	must(t, config.complete())
 	config.Lease, config.PollInterval = lease, lease/3
 	config.Backoff.Base, config.Backoff.Max = time.Millisecond, lease
 	h := newHistory(t, 4)

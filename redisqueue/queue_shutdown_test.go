@@ -354,7 +354,7 @@ func TestDeadRead(t *testing.T) {
 	began := time.Now()
 	producer.Add("y")
 	if key, d := <-came, time.Since(began); key != "y" || d > 8*time.Second {
-		t.Errorf("%q came after %v, want y after two poll intervals of a second", key, d)
+		t.Errorf("%q came after %v, want y after a poll interval of a second", key, d)
 	}
 	q.Done("y")
 	q.ShutDown()

@@ -721,8 +721,7 @@ local FORGET = 'f' --            key
 local SUCCEED = 'g' --           key; FORGET as an answer
 local NUM_REQUEUES = 'n' --      key                                            * failures, left of the delay
 local DONE = 'D' --              fence, key
-local HAND_BACK = 'B' --         fence, key
-local SET_AT_ONCE = 'I' --       number, key: see AT_ONCE
+local HAND_BACK = 'B' --         number, key, which is queued again with that AT_ONCE: BY_HOLDER
 local PUT_OFF = 'O' --           fence, key: HAND_BACK, but the key waits for a second
 local RELEASE = 'r' --           key, which is taken from its holder            *
 local CANNOT_DECODE = 'U' --     fence, key, which is given up
@@ -827,9 +826,12 @@ for i, code in ipairs(codes) do
 			end
 		end
 	elseif code == HAND_BACK then
-		if isItsHolder then takeBack(session, key, state) end
-	elseif code == SET_AT_ONCE then
-		setTrouble(AT_ONCE, key, whole(arguments[i]))
+		if arguments[i] + 0 > 0 then
+			setTrouble(AT_ONCE, key, whole(arguments[i]))
+		elseif hasTroubles then
+			call('HDEL', TROUBLES, AT_ONCE .. key)
+		end
+		takeBack(session, key, state)
 	elseif code == PUT_OFF then
 		if isItsHolder then putOff(session, key, state, 1000000) end
 	elseif code == RELEASE then -- The holder hears of it with its next batch. What it says until then is late.
@@ -914,7 +916,7 @@ for i, code in ipairs(codes) do
 		call('ZADD', LEASES, leaseEnds, session)
 		wake(session) -- ends its blocking read
 	end
-	if fences[i] and isItsHolder and code ~= FORGET and code ~= SET_AT_ONCE then -- It is an answer.
+	if fences[i] and isItsHolder and code ~= FORGET then -- It is an answer.
 		setState(key, string.upper(sub(states[key], 1, 1)) .. sub(states[key], 2))
 	end
 end

@@ -17,34 +17,35 @@ type method func(a *redisqueue.Admin, ctx context.Context, keys ...string) ([]st
 // change returns a command that calls a method with its keys or, with -all, those that were given up.
 func change(done string, call method) func(c *command, ctx context.Context, keys []string) error {
 	return func(c *command, ctx context.Context, keys []string) error {
+		found := make(map[string]bool)
+		defer func() { fmt.Fprintf(c.out, "%s: %d\n", done, len(found)) }() // beside an error too
 		if c.all {
 			for k, err := range c.queue.Keys(ctx, redisqueue.ListGivenUp, 0) {
 				if err != nil {
-					return c.printDone(done, 0, err)
+					return err
 				}
 				c.answered()
 				keys = append(keys, k.Key)
 			}
 		}
-		found := make(map[string]bool)
 		for some := range slices.Chunk(keys, chunk) {
 			changed, err := call(c.queue, ctx, some...)
 			for _, key := range changed {
 				found[key] = true
 			}
 			if err != nil {
-				return c.printDone(done, len(found), err)
+				return err
 			}
 			c.answered()
 		}
-		err := c.printDone(done, len(found), nil)
 		absent := slices.DeleteFunc(keys, func(key string) bool { return found[key] })
-		if len(absent) > 0 && !c.all {
-			err = fmt.Errorf("%w: %s", errAbsent, quoted(absent[0]))
-			slices.Sort(absent)
-			if more := len(slices.Compact(absent)) - 1; more > 0 {
-				err = fmt.Errorf("%w, and %d more", err, more)
-			}
+		if len(absent) == 0 || c.all {
+			return nil
+		}
+		err := fmt.Errorf("%w: %s", errAbsent, quoted(absent[0]))
+		slices.Sort(absent)
+		if more := len(slices.Compact(absent)) - 1; more > 0 {
+			err = fmt.Errorf("%w, and %d more", err, more)
 		}
 		return err
 	}
@@ -52,21 +53,13 @@ func change(done string, call method) func(c *command, ctx context.Context, keys
 
 func (c *command) add(ctx context.Context, keys []string) error {
 	added := 0
+	defer func() { fmt.Fprintf(c.out, "added: %d\n", added) }() // beside an error too
 	for some := range slices.Chunk(keys, chunk) {
 		n, err := c.queue.Add(ctx, c.after, some...)
 		if added += n; err != nil {
-			return c.printDone("added", added, err)
+			return err
 		}
 		c.answered()
 	}
-	return c.printDone("added", added, nil)
-}
-
-// printDone prints how much was done, also if err says that this is not all. It returns err.
-func (c *command) printDone(done string, n int, err error) error {
-	if err != nil {
-		done += " at least"
-	}
-	fmt.Fprintf(c.out, "%s: %d\n", done, n)
-	return err
+	return nil
 }
