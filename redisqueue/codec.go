@@ -23,8 +23,9 @@ type Codec[T comparable] interface {
 	// Encode returns key's string. A method of the queue that is given a key for which Encode returns an
 	// error panics with that error. Short strings cost less: the server keeps each two to four times.
 	Encode(key T) (string, error)
-	// Decode returns the key of a string. A string for which it returns an error, or panics, is given up:
-	// [Admin.RetryGivenUp] brings it back. GivenUpLimit and GivenUpAge say how many are kept, and for how long.
+	// Decode returns the key of a string. A string for which it returns an error, or panics, is given up and
+	// stops nothing. [Admin.Keys] has it, GivenUpKeys does not, and [Admin.RetryGivenUp] brings it back.
+	// GivenUpLimit and GivenUpAge say how many are kept, and for how long.
 	Decode(encoded string) (T, error)
 }
 

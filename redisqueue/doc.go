@@ -71,31 +71,23 @@
 //     late, if the replica that was to fetch it dies meanwhile.
 //   - Failures are counted on the server, for all replicas and for MaxRetries of package worker, and expire
 //     there, but not while the key is held. One that happens before the delay of the last one has passed, on
-//     whichever replica, is the same.
-//   - Priorities age, see [Queue.AddWithPriority], and OldestQueued is about the key that comes next. A lease
-//     that is lost counts as no failure.
-//   - Causes (see [Queue.AddCause]) are kept on the server, for all replicas; Causes has those of a held key
-//     alone. AddedAgain hears of adds of this replica at once, and of all others within a second.
-//   - Pause, Resume and Remove are about the whole queue, and so is what Snapshot, SnapshotKey and
-//     SnapshotKeys show.
-//   - Len, Stats and NumRequeues return what the server has said last; [Admin.Counts] asks it. SnapshotKey,
-//     PriorityOf and Failures of keys that are not held here ask it too, for up to a second, and so does
-//     Snapshot for its keys.
+//     whichever replica, is the same. A lost lease is no failure.
+//   - Priorities age, see [Queue.AddWithPriority], and OldestQueued is about the key that comes next.
+//   - Pause, Resume, Remove, causes and what Snapshot shows are the whole queue's. AddedAgain hears of adds of
+//     this replica at once, and of all others within a second.
+//   - Len, Stats and NumRequeues return what the server has said last; [Admin.Counts] asks it. What is about
+//     keys that are not held here asks it too, for up to a second.
 //   - A key that arrives for a Get that has just given up may go to a later Get; if it was added meanwhile,
 //     it may come once more.
-//   - A Done that is called before the Get of its key has returned, a mistake of the caller, may count as
-//     unmatched.
-//   - A key that cannot be decoded (another version of the program may have added it) is given up, and stops
-//     nothing. [Admin.Keys] has it, GivenUpKeys does not. Beyond GivenUpLimit such keys are lost.
+//   - A key that cannot be decoded (another version of the program may have added it) is given up: see [Codec].
 //
 // # Cost
 //
 // While one call of the server is under way, everything that a replica's callers want collects in one batch.
-// A script executes it atomically and once, even if its reply is lost and it is sent again. (After a replica
-// has lost its lease, the server remembers its last batch for an hour, or for ten leases if that is longer.)
-// So many callers share a round trip: with 64 goroutines a key costs about 0.025 calls. A queued key of 13
-// bytes takes about 200 bytes on the server. A call that finds a lot of work (a million due keys, ten
-// thousand of a dead replica) does part of it and leaves the rest to the next.
+// A script executes it atomically and once, even if its reply is lost and it is sent again. So many callers
+// share a round trip: with 64 goroutines a key costs about 0.025 calls. A queued key of 13 bytes takes about
+// 200 bytes on the server. A call that finds a lot of work (a million due keys, ten thousand of a dead
+// replica) does part of it and leaves the rest to the next.
 //
 // An idle queue has no goroutine, no timer and no call. While a Get waits, each shard has a blocking read, on
 // a connection outside the client's pool, and a call every [Config].PollInterval, in case a wake-up is lost.

@@ -136,7 +136,7 @@ local function pause(duration, by)
 	local ends = duration == '0' and 0 or math.min(FOREVER, math.max(meta.pausedUntil, now + duration))
 	if ends == meta.pausedUntil then return end
 	meta.pausedUntil = ends
-	call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. by)
+	call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. ' ' .. by)
 end
 
 loadStates(keys)

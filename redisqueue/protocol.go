@@ -183,7 +183,7 @@ type reply struct {
 	full               bool   // the server's memory was full: the adds were not executed
 	now                int64  // microseconds of the queue's clock
 	counts             Counts // of the whole shard; some only if the batch has allCounts, see applyReplyLocked
-	changed, unmatched int
+	changed, unmatched int64
 	callIn             time.Duration // when the replica should call, although nothing wakes it, or negative
 	keys               []handedOut
 	freed              []string // fences of hand-outs that an operator has ended, see Admin.Release
@@ -222,9 +222,8 @@ type handedOut struct {
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
-// parseReply parses such a reply. The results behind the numbers begin with n (an answer to an
-// operation), k (a key that was handed out), f (fences of hand-outs that an operator has ended) or p (when
-// and by whom the queue was paused).
+// parseReply parses such a reply. The results behind the numbers begin with n (an answer to an operation), k (a
+// key that was handed out) or f (fences of hand-outs that an operator has ended).
 func parseReply(text string) (*reply, error) {
 	first, rest, _ := strings.Cut(text, " ")
 	p, r := parser{rest: rest}, &reply{status: first, full: first == "FULL" || rest == "FULL"}
@@ -237,25 +236,9 @@ func parseReply(text string) (*reply, error) {
 	default:
 		return nil, errReply
 	}
-	r.now = p.number()
-	c := &r.counts
-	for _, field := range []*int{&c.Queued, &c.Processing, &c.Again, &c.Waiting, &r.changed, &r.unmatched} {
-		*field = int(p.number())
-	}
-	r.callIn = fromMicros(p.number())
-	left := p.number() // of a pause; less than zero if it has no end
-	c.Paused = left != 0
-	if left > 0 {
-		c.PausedUntil = time.Now().Add(fromMicros(left))
-	}
-	c.Limited = p.number() == 1
-	for _, field := range []*int{&c.Failing, &c.GivenUp, &c.Repaired} {
-		*field = int(p.number())
-	}
-	if oldest := p.number(); oldest > 0 {
-		c.OldestQueued = max(0, time.Duration(r.now-oldest)*time.Microsecond)
-	}
 	r.keys = make([]handedOut, 0, min(max(int(p.number()), 0), maxWant))
+	r.changed, r.unmatched, r.callIn = p.number(), p.number(), fromMicros(p.number())
+	r.now, r.counts = p.counts()
 	for p.rest != "" && !p.bad {
 		switch kind := p.take(1); kind {
 		case "n":
@@ -271,14 +254,12 @@ func parseReply(text string) (*reply, error) {
 			key.atOnce, key.priority = int(p.number()), int(p.number())
 			causes, failing := int(p.number()), int(p.number())
 			key.encoded, key.causes = p.take(n), p.take(causes)
-			key.failingSince, key.err = parseFailing(p.take(failing), r.now)
+			key.failingSince, key.err = parseSince(p.take(failing), r.now)
 			r.keys = append(r.keys, key)
 		case "f":
 			for fence := range slices.Chunk([]byte(p.take(int(p.number()))), 16) {
 				r.freed = append(r.freed, string(fence))
 			}
-		case "p":
-			c.PausedSince, c.PausedBy = parsePausedBy(p.take(int(p.number())), r.now)
 		default:
 			p.bad = true
 		}
@@ -289,28 +270,40 @@ func parseReply(text string) (*reply, error) {
 	return r, nil
 }
 
-// parsePausedBy parses since when a queue is paused, and by whom, of a reply that was made at now. The server
-// may have lost it.
-func parsePausedBy(text string, now int64) (since time.Time, by string) {
-	p := parser{rest: text}
-	if micros := p.digits(16); !p.bad {
-		since, by = time.Now().Add(-fromMicros(now-micros)), p.rest
-	}
-	return since, by
-}
-
-// parseFailing parses since when a key fails, and its latest error, of a reply that was made at now.
-func parseFailing(failing string, now int64) (since time.Time, err string) {
-	at, err, found := strings.Cut(failing, " ")
+// parseSince parses since when a key fails and its latest error, or since when a queue is paused and by whom, in
+// a reply that was made at now. The server may have lost either.
+func parseSince(text string, now int64) (since time.Time, what string) {
+	at, what, found := strings.Cut(text, " ")
 	if micros, bad := strconv.ParseInt(at, 10, 64); found && bad == nil {
 		since = time.Now().Add(-fromMicros(now - micros))
 	}
-	return since, strings.ToValidUTF8(err, "") // The server has cut it.
+	return since, strings.ToValidUTF8(what, "") // The server has cut an error.
 }
 
 type parser struct {
 	rest string
 	bad  bool
+}
+
+// counts takes the numbers of a shard, and the time that they are of: COUNTS in data.lua.
+func (p *parser) counts() (now int64, c Counts) {
+	now = p.number()
+	for _, field := range []*int{
+		&c.Queued, &c.Processing, &c.Again, &c.Waiting, &c.Failing, &c.GivenUp, &c.Repaired,
+	} {
+		*field = int(p.number())
+	}
+	if oldest := p.number(); oldest > 0 {
+		c.OldestQueued = max(0, fromMicros(now-oldest))
+	}
+	c.Limited = p.number() == 1
+	left := p.number()
+	c.Paused = left != 0
+	if left > 0 {
+		c.PausedUntil = time.Now().Add(fromMicros(left))
+	}
+	c.PausedSince, c.PausedBy = parseSince(p.take(int(p.number())), now)
+	return now, c
 }
 
 func (p *parser) word() string {

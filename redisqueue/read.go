@@ -38,10 +38,16 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 	if err != nil {
 		return nil, "", err
 	}
-	for _, f := range reply[1:] {
-		rows = append(rows, row[T]{f["key"], infoOf[T](f, reply[0].number("offset"))})
+	lists, _ := reply.([]any)
+	if len(lists) == 0 {
+		return nil, "", errReply
 	}
-	return rows, reply[0]["next"], nil
+	ofShard := fieldsOf(lists[0])
+	for _, list := range lists[1:] {
+		f := fieldsOf(list)
+		rows = append(rows, row[T]{f["key"], infoOf[T](f, ofShard.number("offset"))})
+	}
+	return rows, ofShard["next"], nil
 }
 
 // readCounts returns the numbers of the shard.
@@ -50,23 +56,10 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	if err != nil {
 		return c, err
 	}
-	f := reply[0]
-	for name, field := range map[string]*int{
-		"queued": &c.Queued, "processing": &c.Processing, "again": &c.Again, "waiting": &c.Waiting,
-		"failing": &c.Failing, "givenUp": &c.GivenUp, "repaired": &c.Repaired,
-	} {
-		*field = int(f.number(name))
-	}
-	now := f.number("now")
-	if oldest := f.number("oldest"); oldest > 0 {
-		c.OldestQueued = max(0, fromMicros(now-oldest))
-	}
-	c.Limited, c.Paused = f["limited"] != "", f["paused"] != ""
-	if c.Paused {
-		c.PausedSince, c.PausedBy = parsePausedBy(f["pausedBy"], now)
-	}
-	if left := f.number("pauseLeft"); c.Paused && left > 0 {
-		c.PausedUntil = time.Now().Add(fromMicros(left))
+	text, _ := reply.(string)
+	p := parser{rest: text}
+	if _, c = p.counts(); p.bad {
+		return c, errReply
 	}
 	return c, nil
 }
@@ -113,40 +106,36 @@ func infoOf[T comparable](f fields, offset int64) (k KeyInfo[T]) {
 	return k
 }
 
-// runRead runs read.lua, and returns what it says of the shard and of each key. When ctx ends, it returns at
-// once; the goroutine of the call ends at the latest with the client's ReadTimeout, because by default
-// go-redis does not interrupt a call.
-func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []fields, err error) {
+// runRead runs read.lua. When ctx ends, it returns at once; the goroutine of the call ends at the latest with the
+// client's ReadTimeout, because by default go-redis does not interrupt a call.
+func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply any, err error) {
 	result := make(chan *redis.Cmd, 1)
 	go func() { result <- readScript.RunRO(ctx, s.q.client, s.names.shard, args...) }()
-	var lists []any
 	select {
 	case r := <-result:
-		lists, err = r.Slice()
+		reply, err = r.Result()
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("redisqueue: %w", err)
 	}
-	for _, list := range lists {
-		f := make(fields)
-		namesAndValues, _ := list.([]any)
-		for pair := range slices.Chunk(namesAndValues, 2) {
-			if len(pair) == 2 && pair[1] != nil {
-				f[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
-			}
-		}
-		reply = append(reply, f)
-	}
-	if len(reply) == 0 {
-		return nil, errReply
-	}
 	return reply, nil
 }
 
 // fields are values by their names. What the server does not have is absent.
 type fields map[string]string
+
+func fieldsOf(list any) fields {
+	f := make(fields)
+	namesAndValues, _ := list.([]any)
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		if len(pair) == 2 && pair[1] != nil {
+			f[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
+		}
+	}
+	return f
+}
 
 func (f fields) number(name string) int64 { return toNumber(f[name]) }
 

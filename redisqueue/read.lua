@@ -1,7 +1,7 @@
 -- Reads a shard, and writes nothing: EVAL_RO runs it, also for a user who may not write, and on a read-only
 -- replica. data.lua stands before it. ARGV is one of
 --
---   counts                      the numbers of the shard
+--   counts                      the numbers of the shard: the reply is COUNTS
 --   key, the key                what is known of a key
 --   page, list, from, count     up to count keys of a sorted set, in its order. When other clients remove keys
 --                               in between, the next page misses as many.
@@ -10,8 +10,8 @@
 --
 -- from is 0 at first, and then the `next` of the last reply, which is empty at the end of the list.
 --
--- The reply has lists of names and values: first that of the shard, with `offset` (how far the queue's clock is
--- ahead of the server's) and `next` or the counts, then one for each key.
+-- Any other reply has lists of names and values: first that of the shard, with `offset` (how far the queue's
+-- clock is ahead of the server's) and `next`, then one for each key.
 
 -- counts returns the numbers of the shard.
 local function counts()
@@ -22,14 +22,10 @@ local function counts()
 	local lastNow, offset, dirty, repaired, pausedUntil, limited, pausedBy = unpack(meta)
 	local time = call('TIME')
 	local now = math.max(time[1] * 1000000 + time[2] + offset, lastNow)
-	local pauseLeft = math.max(0, pausedUntil - now)
-	return {
-		'offset', offset, 'now', whole(now), 'queued', call('ZCARD', LINE), 'processing', cardOf(HELD),
-		'again', dirty, 'waiting', cardOf(DELAYS), 'failing', cardOf(FAILURES), 'givenUp', call('ZCARD', GIVEN_UP),
-		'repaired', repaired, 'oldest', oldestQueued(),
-		'limited', now < limited and 1, 'paused', pauseLeft > 0 and 1, 'pausedBy', pausedBy,
-		'pauseLeft', pausedUntil ~= FOREVER and whole(pauseLeft),
-	}
+	local pauseLeft = pausedUntil == FOREVER and -1 or math.max(0, pausedUntil - now)
+	local by = pauseLeft ~= 0 and pausedBy or ''
+	return format(COUNTS, whole(now), call('ZCARD', LINE), cardOf(HELD), dirty, cardOf(DELAYS), cardOf(FAILURES),
+		call('ZCARD', GIVEN_UP), repaired, oldestQueued(), now < limited and 1 or 0, pauseLeft, #by, by)
 end
 
 -- LISTS are the lists: where their members are, and in which order a page has them.
@@ -74,7 +70,7 @@ local function about(key, withCauses)
 end
 
 local mode = ARGV[1]
-if mode == 'counts' then return { counts() } end
+if mode == 'counts' then return counts() end
 local shard = { 'offset', tonumber(call('HGET', META, 'offset') or 0) }
 if mode == 'key' then return { shard, about(ARGV[2], true) } end
 

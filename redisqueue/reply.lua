@@ -65,14 +65,10 @@ if not description or offset ~= meta.offset or repaired > 0 or limitedUntil ~= m
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
-local failing, givenUp, oldest = 0, 0, '0'
+local failing, givenUp, oldest, pausedBy = 0, 0, '0', ''
 if allCounts then
-	failing, givenUp = cardOf(FAILURES), call('ZCARD', GIVEN_UP)
-	oldest = oldestQueued()
-	if isPaused then
-		local by = call('HGET', META, 'pausedBy') or ''
-		results[#results + 1] = 'p' .. #by .. ' ' .. by
-	end
+	failing, givenUp, oldest = cardOf(FAILURES), call('ZCARD', GIVEN_UP), oldestQueued()
+	pausedBy = isPaused and call('HGET', META, 'pausedBy') or ''
 end
 
 if freed then
@@ -80,14 +76,14 @@ if freed then
 	call('HDEL', META, 'freed:' .. session)
 end
 
--- parseReply in protocol.go reads the same in this order. -1: no call is needed; the pause has no end.
-local callIn = callAt < FOREVER and math.max(0, callAt - now) or -1
+-- parseReply in protocol.go reads the same in this order.
+local callIn = callAt < FOREVER and math.max(0, callAt - now) or -1 -- -1: no call is needed
 local pauseLeft = isPaused and meta.pausedUntil - now or 0
 if meta.pausedUntil == FOREVER then pauseLeft = -1 end
 local status = isFull and 'FULL' or 'OK'
-results[0] = format('%s %s %d %d %d %d ', status, nowDigits, queued, heldCount, dirty, waiting) ..
-	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, now < limitedUntil and 1 or 0) ..
-	format('%d %d %d %s %d ', failing, givenUp, allRepaired, oldest, handedOut)
+results[0] = format('%s %d %d %d %.0f ', status, handedOut, changed, unmatched, callIn) ..
+	format(COUNTS, nowDigits, queued, heldCount, dirty, waiting, failing, givenUp, allRepaired, oldest,
+		now < limitedUntil and 1 or 0, pauseLeft, #pausedBy, pausedBy)
 local reply = table.concat(results, '', 0) -- Lua hashes each string that it makes: this one is the longest.
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. status, 'reply:' .. session, reply)
 return reply

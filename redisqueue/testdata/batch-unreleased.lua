@@ -50,6 +50,7 @@ local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY =
 local FILLER = string.rep('\0', 80)
 
 local FOREVER = 2 ^ 53 -- the largest time
+local COUNTS = '%s %d %d %d %d %d %d %d %s %d %.0f %d %s' -- the numbers of a shard, as protocol.go reads them
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
@@ -905,7 +906,7 @@ for i, code in ipairs(codes) do
 		local ends = duration == '0' and 0 or math.min(FOREVER, math.max(meta.pausedUntil, now + duration))
 		if ends ~= meta.pausedUntil then
 			meta.pausedUntil = ends
-			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. by)
+			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. ' ' .. by)
 		end
 	elseif code == IDENTIFY then
 		call('HSET', META, 'name:' .. session, key)
@@ -1248,16 +1249,13 @@ if not description or offset ~= meta.offset or repaired > 0 or limited ~= meta.l
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
-local failing, givenUp, oldest = 0, 0, '0'
+local failing, givenUp, oldest, pausedBy = 0, 0, '0', ''
 if allCounts then
 	failing, givenUp = math.max(0, call('ZCARD', FAILURES) - 1), call('ZCARD', GIVEN_UP)
 	local head = call('ZRANGE', LINE, 0, 0)[1]
 	local state = head and call('HGET', STATES, head)
 	oldest = isQueued(state) and makesSense(state) and state or oldest
-	if isPaused then
-		local by = call('HGET', META, 'pausedBy') or ''
-		results[#results + 1] = 'p' .. #by .. ' ' .. by
-	end
+	pausedBy = isPaused and call('HGET', META, 'pausedBy') or ''
 end
 
 if freed then
@@ -1269,9 +1267,9 @@ end
 local pauseLeft = isPaused and meta.pausedUntil - now or 0
 if meta.pausedUntil == FOREVER then pauseLeft = -1 end -- no end
 local status = isFull and 'FULL' or 'OK'
-results[0] = format('%s %s %d %d %d %d ', status, nowDigits, queued, heldCount, dirty, waiting) ..
-	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, now < limited and 1 or 0) ..
-	format('%d %d %d %s %d ', failing, givenUp, allRepaired, oldest, handedOut)
+results[0] = format('%s %d %d %d %.0f ', status, handedOut, changed, unmatched, callIn) ..
+	format(COUNTS, nowDigits, queued, heldCount, dirty, waiting, failing, givenUp, allRepaired, oldest,
+		now < limited and 1 or 0, pauseLeft, #pausedBy, pausedBy)
 local reply = table.concat(results, '', 0) -- Lua hashes each string that it makes: this one is the longest.
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. status, 'reply:' .. session, reply)
 return reply
