@@ -298,8 +298,8 @@ func (s *shard[T]) wakeUpLocked() {
 	s.kickLocked()
 }
 
-// readWakeUp waits for a wake-up, for the poll interval but at least a second: for a BLPOP of whole seconds the
-// client extends its ReadTimeout.
+// readWakeUp waits for a wake-up, for the poll interval but at least a second: for a BLPOP of whole seconds
+// the client extends its ReadTimeout.
 func (s *shard[T]) readWakeUp(list string) {
 	q, interval := s.q, s.q.config.PollInterval
 	err := q.blocking.BLPop(context.Background(), max(interval, time.Second).Truncate(time.Second), list).Err()

@@ -222,8 +222,8 @@ type handedOut struct {
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
-// parseReply parses such a reply. The results behind the numbers begin with n (an answer to an operation), k (a
-// key that was handed out) or f (fences of hand-outs that an operator has ended).
+// parseReply parses such a reply. The results behind the numbers begin with n (an answer to an operation), k
+// (a key that was handed out) or f (fences of hand-outs that an operator has ended).
 func parseReply(text string) (*reply, error) {
 	first, rest, _ := strings.Cut(text, " ")
 	p, r := parser{rest: rest}, &reply{status: first, full: first == "FULL" || rest == "FULL"}
@@ -270,8 +270,8 @@ func parseReply(text string) (*reply, error) {
 	return r, nil
 }
 
-// parseSince parses since when a key fails and its latest error, or since when a queue is paused and by whom, in
-// a reply that was made at now. The server may have lost either.
+// parseSince parses since when a key fails and its latest error, or since when a queue is paused and by whom,
+// in a reply that was made at now. The server may have lost either.
 func parseSince(text string, now int64) (since time.Time, what string) {
 	at, what, found := strings.Cut(text, " ")
 	if micros, bad := strconv.ParseInt(at, 10, 64); found && bad == nil {

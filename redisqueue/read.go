@@ -106,8 +106,8 @@ func infoOf[T comparable](f fields, offset int64) (k KeyInfo[T]) {
 	return k
 }
 
-// runRead runs read.lua. When ctx ends, it returns at once; the goroutine of the call ends at the latest with the
-// client's ReadTimeout, because by default go-redis does not interrupt a call.
+// runRead runs read.lua. When ctx ends, it returns at once; the goroutine of the call ends at the latest with
+// the client's ReadTimeout, because by default go-redis does not interrupt a call.
 func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply any, err error) {
 	result := make(chan *redis.Cmd, 1)
 	go func() { result <- readScript.RunRO(ctx, s.q.client, s.names.shard, args...) }()
