@@ -73,13 +73,13 @@
 //     there, but not while the key is held. One that happens before the delay of the last one has passed, on
 //     whichever replica, is the same. A lost lease is no failure.
 //   - Priorities age, see [Queue.AddWithPriority], and OldestQueued is about the key that comes next.
-//   - Pause, Resume, Remove, causes and what Snapshot shows are the whole queue's. AddedAgain hears of adds of
-//     this replica at once, and of all others within a second.
+//   - Pause, Resume, Remove, causes and what Snapshot shows are the whole queue's. AddedAgain hears of adds
+//     of this replica at once, and of all others within a second.
 //   - Len, Stats and NumRequeues return what the server has said last; [Admin.Counts] asks it. What is about
 //     keys that are not held here asks it too, for up to a second.
 //   - A key that arrives for a Get that has just given up may go to a later Get; if it was added meanwhile,
 //     it may come once more.
-//   - A key that cannot be decoded (another version of the program may have added it) is given up: see [Codec].
+//   - A key that cannot be decoded, perhaps from another version of the program, is given up: see [Codec].
 //
 // # Cost
 //

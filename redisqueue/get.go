@@ -12,9 +12,9 @@ import (
 
 // fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call under
 // way may bring, until the shard is empty: nothing is queued, or nothing may be handed out. While it is, they
-// want none: a goroutine reads the session's WAKE list, and a timer runs until callAt, at most a poll interval.
-// After a wake-up or when the timer ends, the next batch looks again; so it does after an add from here, a
-// reply that reports keys to be had, or the end of the session.
+// want none: a goroutine reads the session's WAKE list, and a timer runs until callAt, at most a poll
+// interval. After a wake-up or when the timer ends, the next batch looks again; so it does after an add from
+// here, a reply that reports keys to be had, or the end of the session.
 //
 // The server wakes sessions that are in SLEEPERS. A session enters it with a batch that gets fewer keys than
 // it wants from an empty shard, and leaves it with the next batch that wants keys, or when no getter waits.
