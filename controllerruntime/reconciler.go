@@ -147,8 +147,7 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 	name, page, inspector := q.Stats().Name, r.options.Page, c.tracker.Inspector()
 	if provider, ok := q.metrics.(*prom.Provider); ok {
 		if p, ok := page.(passesOn); ok && p.Metrics() == provider {
-			// The page passes Stats on to the provider, which must get only these. The page itself reads
-			// Snapshot, which has all.
+			// The page passes Stats on to the provider, which must get only these.
 			inspector.Stats = c.changes
 		} else {
 			provider.InspectPool(name, worker.Inspector{Stats: c.changes})

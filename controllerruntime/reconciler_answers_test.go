@@ -53,9 +53,9 @@ func TestAnswersOfWorkerInManager(t *testing.T) {
 					s.create(true, "a")
 					time.Sleep(29 * time.Second)
 					s.want(c.want...)
-					got := p.pool.Snapshot(9)
-					if len(got.GivenUp) != c.givenUp || got.Stats.Requeued != c.requeued || got.Stats.Failed != c.failed {
-						t.Errorf("%+v", got)
+					st := p.pool.Stats()
+					if st.GivenUpKeys != c.givenUp || st.Requeued != c.requeued || st.Failed != c.failed {
+						t.Errorf("%+v", st)
 					}
 					info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).SnapshotKey(requestA)
 					if waits := c.givenUp == 0; waits != (info.State == workqueue.KeyWaiting) || waits &&
@@ -92,7 +92,7 @@ func TestResultsThatRequeue(t *testing.T) {
 		if got, err := r.Reconcile(t.Context(), 1); got != c.result || err != nil {
 			t.Errorf("%d: Reconcile() = %+v, %v", n, got, err)
 		}
-		if st := p.pool.Snapshot(9).Stats; st.Requeued != c.requeued || st.Handled != 1 {
+		if st := p.pool.Stats(); st.Requeued != c.requeued || st.Handled != 1 {
 			t.Errorf("%d: %+v", n, st)
 		}
 		q.ShutDown()
@@ -223,10 +223,9 @@ func TestRetryAfterInManager(t *testing.T) {
 					if info.Priority != -100 || info.Requeues != 5 {
 						s.t.Errorf("priority %d, %d failures", info.Priority, info.Requeues)
 					}
-					got := p.pool.Snapshot(9)
-					if got.Stats.Failed != 5 || got.Stats.Requeued != 0 || len(got.Failing) != 1 ||
-						strings.Count(got.Failing[0].Err, c.d) != 1 {
-						s.t.Errorf("%+v", got)
+					st, k := p.pool.Stats(), p.pool.SnapshotKey(requestA)
+					if st.Failed != 5 || st.Requeued != 0 || k.Failing == nil || strings.Count(k.Failing.Err, c.d) != 1 {
+						s.t.Errorf("%+v, %+v", st, k)
 					}
 					s.mu.Lock()
 					s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }

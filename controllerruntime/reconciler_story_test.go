@@ -196,9 +196,8 @@ func TestInspectorInManager(t *testing.T) {
 		if k.Failing.Err != "panic: bang" {
 			t.Errorf("after a panic: %+v", k)
 		}
-		if s := p.pool.Snapshot(9); len(s.Failing) != 1 || s.Stats.Name != "test" || s.Stats.Panicked != 1 ||
-			s.Stats.Wanted != 0 {
-			t.Errorf("after seven failures: %+v", s)
+		if st := p.pool.Stats(); st.Failing != 1 || st.Name != "test" || st.Panicked != 1 || st.Wanted != 0 {
+			t.Errorf("after seven failures: %+v", st)
 		}
 
 		time.Sleep(64*time.Second + 61*time.Second)
@@ -231,8 +230,8 @@ func TestInspectorInManager(t *testing.T) {
 			t.Errorf("retried: %+v", k)
 		}
 		p.untyped.(operate.Operable[any]).Remove(requestA)
-		if s := p.pool.Snapshot(9); len(s.Failing) != 0 || s.Stats.Failing != 0 {
-			t.Errorf("a failure of a request that was removed from the queue is kept: %+v", s)
+		if k, st := p.pool.SnapshotKey(requestA), p.pool.Stats(); k.Failing != nil || st.Failing != 0 {
+			t.Errorf("a failure of a request that was removed from the queue is kept: %+v, %+v", k, st)
 		}
 	})
 	if !p.pool.Stats().Ended {

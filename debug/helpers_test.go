@@ -117,8 +117,7 @@ func keysIn(s worker.Snapshot[any], state worker.KeyState) iter.Seq[worker.KeySn
 // inspectorOf is that of a pool that cannot do anything.
 func inspectorOf(snapshot func(limit int) worker.Snapshot[any]) worker.Inspector {
 	return worker.Inspector{
-		Snapshot: snapshot,
-		Stats:    func() worker.Stats { return snapshot(0).Stats },
+		Stats: func() worker.Stats { return snapshot(0).Stats },
 		SnapshotKey: func(key any) worker.KeySnapshot[any] {
 			k, s := worker.KeySnapshot[any]{Key: key}, snapshot(1000)
 			find := func(keys []worker.FailedKey[any]) *worker.FailedKey[any] {

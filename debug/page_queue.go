@@ -92,8 +92,7 @@ func (r *reading) busiestRows() (all []busyRow) {
 	}
 	var busiest []worker.BusyKey[any]
 	for _, p := range r.Pools {
-		// Snapshot also asks the queue for its failing keys.
-		r.askServer(func() { busiest = append(busiest, p.pool.Snapshot(busiestKeys).Busiest...) })
+		busiest = append(busiest, p.pool.Busiest(busiestKeys)...)
 	}
 	slices.SortStableFunc(busiest, func(a, b worker.BusyKey[any]) int { return cmp.Compare(b.Calls, a.Calls) })
 	for _, k := range busiest[:min(len(busiest), busiestKeys)] {

@@ -26,17 +26,12 @@ type FailedKey[T comparable] struct {
 }
 
 // newFailingKey describes a failing key as its queue knows it.
-func newFailingKey[T, K comparable](k workqueue.KeySnapshot[T], shown K) FailedKey[K] {
-	f := FailedKey[K]{Key: shown, Attempt: k.Failures.Count, Since: k.Failures.Since, Err: k.Failures.Err}
+func newFailingKey[T comparable](k workqueue.KeySnapshot[T]) FailedKey[T] {
+	f := FailedKey[T]{Key: k.Key, Attempt: k.Failures.Count, Since: k.Failures.Since, Err: k.Failures.Err}
 	if k.State == workqueue.KeyWaiting {
 		f.NextTry = k.Due
 	}
 	return f
-}
-
-// as returns f with the key as it is to be shown.
-func as[T, K comparable](f FailedKey[T], shown K) FailedKey[K] {
-	return FailedKey[K]{shown, f.Attempt, f.Since, f.Err, f.Time, f.NextTry}
 }
 
 const maxErrorText = 1 << 10 // bytes
@@ -84,12 +79,11 @@ func (g *givenUpKeys[T]) add(f FailedKey[T]) {
 	delete(g.keys, oldest.Key)
 }
 
-// lastGivenUp returns up to limit keys that were given up, the last one first.
-func lastGivenUp[T, K comparable](t *Tracker[T], limit int, show func(T) K) []FailedKey[K] {
+// lastGivenUp returns the keys that were given up, the last one first.
+func (t *Tracker[T]) lastGivenUp(atMost int) []FailedKey[T] {
 	t.mu.Lock()
 	all := slices.Collect(maps.Values(t.mu.givenUp.keys))
 	t.mu.Unlock()
 	slices.SortFunc(all, func(a, b givenUpKey[T]) int { return cmp.Compare(b.number, a.number) })
-	all = all[:max(0, min(limit, len(all)))]
-	return converted(all, func(k givenUpKey[T]) FailedKey[K] { return as(k.FailedKey, show(k.Key)) })
+	return converted(first(atMost, all), func(k givenUpKey[T]) FailedKey[T] { return k.FailedKey })
 }

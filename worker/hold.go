@@ -229,18 +229,18 @@ func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
 	})
 }
 
-// keysOnHold returns up to limit of the keys on hold, the one whose hold began first at the front.
-func keysOnHold[T, K comparable](t *Tracker[T], limit int, show func(T) K) []OnHoldKey[K] {
-	all := []OnHoldKey[K]{}
+// keysOnHold returns the keys on hold, the one whose hold began first at the front.
+func (t *Tracker[T]) keysOnHold(atMost int) []OnHoldKey[T] {
+	all := []OnHoldKey[T]{}
 	for h := range t.eachHold() {
-		all = append(all, newOnHoldKey(h, show(h.key)))
+		all = append(all, h.snapshot())
 	}
-	slices.SortStableFunc(all, func(a, b OnHoldKey[K]) int { return a.Since.Compare(b.Since) })
-	return all[:max(0, min(limit, len(all)))]
+	slices.SortStableFunc(all, func(a, b OnHoldKey[T]) int { return a.Since.Compare(b.Since) })
+	return first(atMost, all)
 }
 
-func newOnHoldKey[T, K comparable](h *hold[T], shown K) OnHoldKey[K] {
-	return OnHoldKey[K]{shown, h.reason, h.since, h.since.Add(h.limit)}
+func (h *hold[T]) snapshot() OnHoldKey[T] {
+	return OnHoldKey[T]{h.key, h.reason, h.since, h.since.Add(h.limit)}
 }
 
 // Release ends the hold of key, and reports whether key was on hold. It calls the queue's Done.

@@ -29,16 +29,17 @@ const (
 )
 
 // Inspector has a pool's methods for tools that do not know the type of its keys. They panic on a key of
-// another type. Snapshot, SnapshotKey and Keys of [KeyFailing] ask the queue, which may take seconds if its
+// another type. SnapshotKey and Keys of [KeyFailing] ask the queue, which may take seconds if its
 // server does not answer.
 type Inspector struct {
 	// Queue has the methods of the queue whose keys the pool handles.
 	Queue       operate.Inspector
 	Stats       func() Stats
-	Snapshot    func(limit int) Snapshot[any]
 	SnapshotKey func(key any) KeySnapshot[any]
 	// Keys yields all keys in that state, of failing ones 10,000 at most, in the order of Snapshot's lists.
-	Keys    func(state KeyState) iter.Seq[KeySnapshot[any]]
+	Keys func(state KeyState) iter.Seq[KeySnapshot[any]]
+	// Busiest is Busiest of [Snapshot].
+	Busiest func(limit int) []BusyKey[any]
 	Cancel  func(key any) bool
 	Forget  func(key any)
 	Release func(key any) bool
@@ -50,52 +51,76 @@ type Inspector struct {
 
 // Inspector returns an Inspector of the tracker.
 func (t *Tracker[T]) Inspector() Inspector {
-	show := func(key T) any { return key }
 	return Inspector{
 		Queue:       operate.Inspect[T](t.queue),
 		Stats:       t.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, show) },
-		SnapshotKey: func(key any) KeySnapshot[any] { return snapshotOfKey(t, typed[T](key), key) },
+		SnapshotKey: func(key any) KeySnapshot[any] { return untyped(t.SnapshotKey(typed[T](key))) },
 		Keys:        t.keysIn,
-		Cancel:      func(key any) bool { return t.Cancel(typed[T](key)) },
-		Forget:      func(key any) { t.Forget(typed[T](key)) },
-		Release:     func(key any) bool { return t.Release(typed[T](key)) },
-		Wedged:      t.Wedged,
+		Busiest: func(limit int) []BusyKey[any] {
+			return converted(t.busiestKeys(limit), func(k BusyKey[T]) BusyKey[any] {
+				return BusyKey[any]{k.Key, k.Calls, k.Share, k.Causes}
+			})
+		},
+		Cancel:  func(key any) bool { return t.Cancel(typed[T](key)) },
+		Forget:  func(key any) { t.Forget(typed[T](key)) },
+		Release: func(key any) bool { return t.Release(typed[T](key)) },
+		Wedged:  t.Wedged,
 	}
 }
 
 // keysIn is Inspector.Keys. A key may leave the state while the others are read: it is yielded as it was.
 func (t *Tracker[T]) keysIn(state KeyState) iter.Seq[KeySnapshot[any]] {
-	show := func(key T) any { return key }
-	var keys []KeySnapshot[any]
+	var keys []KeySnapshot[T]
 	switch state {
 	case KeyRunning:
-		keys = converted(runningKeys(t, math.MaxInt, show), func(k RunningKey[any]) KeySnapshot[any] {
-			return KeySnapshot[any]{Key: k.Key, Running: &k}
-		})
+		for _, k := range t.runningKeys(math.MaxInt) {
+			keys = append(keys, KeySnapshot[T]{Key: k.Key, Running: &k})
+		}
 	case KeyOnHold:
-		keys = converted(keysOnHold(t, math.MaxInt, show), func(k OnHoldKey[any]) KeySnapshot[any] {
-			return KeySnapshot[any]{Key: k.Key, OnHold: &k}
-		})
+		for _, k := range t.keysOnHold(math.MaxInt) {
+			keys = append(keys, KeySnapshot[T]{Key: k.Key, OnHold: &k})
+		}
 	case KeyFailing:
-		keys = converted(failingKeys(t, maxFailing, show), func(k FailedKey[any]) KeySnapshot[any] {
-			return KeySnapshot[any]{Key: k.Key, Failing: &k}
-		})
+		for _, k := range t.failingKeys(maxFailing) {
+			keys = append(keys, KeySnapshot[T]{Key: k.Key, Failing: &k})
+		}
 	case KeyGivenUp:
-		keys = converted(lastGivenUp(t, math.MaxInt, show), func(k FailedKey[any]) KeySnapshot[any] {
-			return KeySnapshot[any]{Key: k.Key, GivenUp: &k}
-		})
+		for _, k := range t.lastGivenUp(math.MaxInt) {
+			keys = append(keys, KeySnapshot[T]{Key: k.Key, GivenUp: &k})
+		}
 	default:
 		panic(fmt.Sprintf("worker: no keys of a pool are %q", state))
 	}
 	return func(yield func(KeySnapshot[any]) bool) {
 		for _, k := range keys {
-			addKnown(&k, t, typed[T](k.Key))
-			if !yield(k) {
+			t.addKnown(&k)
+			if !yield(untyped(k)) {
 				return
 			}
 		}
 	}
+}
+
+// untyped returns k with its key as an any.
+func untyped[T comparable](k KeySnapshot[T]) KeySnapshot[any] {
+	var (
+		running *RunningKey[any]
+		onHold  *OnHoldKey[any]
+	)
+	if r := k.Running; r != nil {
+		running = &RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Canceled, r.Stack}
+	}
+	if h := k.OnHold; h != nil {
+		onHold = &OnHoldKey[any]{h.Key, h.Reason, h.Since, h.Until}
+	}
+	failed := func(f *FailedKey[T]) *FailedKey[any] {
+		if f == nil {
+			return nil
+		}
+		return &FailedKey[any]{f.Key, f.Attempt, f.Since, f.Err, f.Time, f.NextTry}
+	}
+	return KeySnapshot[any]{k.Key, running, onHold, failed(k.Failing), failed(k.GivenUp), k.Causes, k.AtOnce,
+		k.MaxAttempts}
 }
 
 // typed returns key as a T. It panics if key is of another type.

@@ -75,51 +75,38 @@ const maxFailing = 10_000
 
 // Snapshot returns Stats and up to limit keys of each kind. It asks the queue which keys fail.
 func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
-	return snapshotOf(t, limit, func(key T) T { return key })
+	return Snapshot[T]{Running: t.runningKeys(limit), OnHold: t.keysOnHold(limit), Failing: t.failingKeys(limit),
+		GivenUp: t.lastGivenUp(limit), Busiest: t.busiestKeys(limit), Stats: t.Stats()}
 }
 
-// SnapshotKey returns what is known of one key, after asking the queue.
-func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t, key, key) }
+// first returns the first of all, atMost so many. If that is negative it returns none.
+func first[E any](atMost int, all []E) []E { return all[:max(0, min(atMost, len(all)))] }
 
-// What follows is written once for T and for the keys of an [Inspector], which are of type any: show returns
-// a key as it is to be shown, and shown is such a key.
-
-func snapshotOf[T, K comparable](t *Tracker[T], limit int, show func(T) K) Snapshot[K] {
-	return Snapshot[K]{Running: runningKeys(t, limit, show), OnHold: keysOnHold(t, limit, show),
-		Failing: failingKeys(t, limit, show), GivenUp: lastGivenUp(t, limit, show),
-		Busiest: busiestKeys(t, limit, show), Stats: t.Stats()}
-}
-
-// runningKeys returns up to limit keys that are being handled, the oldest first.
-func runningKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []RunningKey[K] {
-	keys := []RunningKey[K]{}
+// runningKeys returns the keys that are being handled, the oldest first.
+func (t *Tracker[T]) runningKeys(atMost int) []RunningKey[T] {
 	t.mu.Lock()
-	for _, c := range t.mu.running {
-		keys = append(keys, newRunningKeyLocked(c, show(c.result.Key)))
-	}
+	keys := converted(t.mu.running, (*Tracked[T]).snapshotLocked)
 	t.mu.Unlock()
 	now := t.options.Clock.Now() // After the keys were read: none of them has started since.
 	for i := range keys {
 		keys[i].Duration = now.Sub(keys[i].Started)
 	}
-	slices.SortStableFunc(keys, func(a, b RunningKey[K]) int { return a.Started.Compare(b.Started) })
-	return keys[:max(0, min(limit, len(keys)))]
+	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return a.Started.Compare(b.Started) })
+	return first(atMost, keys)
 }
 
-// newRunningKeyLocked describes a running call, without its Duration.
-func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] {
-	return RunningKey[K]{Key: shown, Attempt: c.handOut.Failures.Count + 1, Started: c.result.Started,
+// snapshotLocked describes a running call, without its Duration.
+func (c *Tracked[T]) snapshotLocked() RunningKey[T] {
+	return RunningKey[T]{Key: c.result.Key, Attempt: c.handOut.Failures.Count + 1, Started: c.result.Started,
 		Stuck: c.stuck, Canceled: c.canceled, Stack: c.stack}
 }
 
-// failingKeys returns up to limit keys that fail, as the queue knows them.
-func failingKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []FailedKey[K] {
-	if limit <= 0 {
-		return []FailedKey[K]{}
+// failingKeys returns keys that fail, as the queue knows them.
+func (t *Tracker[T]) failingKeys(atMost int) []FailedKey[T] {
+	if atMost <= 0 {
+		return []FailedKey[T]{}
 	}
-	return converted(t.queue.FailingKeys(min(limit, maxFailing)), func(k workqueue.KeySnapshot[T]) FailedKey[K] {
-		return newFailingKey(k, show(k.Key))
-	})
+	return converted(t.queue.FailingKeys(min(atMost, maxFailing)), newFailingKey[T])
 }
 
 // fewCalls are too few to say that one key takes most of them.
@@ -139,8 +126,8 @@ func (t *Tracker[T]) busiestShareLocked(now time.Time) float64 {
 	return float64(most) / float64(total)
 }
 
-// busiestKeys returns up to limit keys with the most calls. A key that was called once is not busy.
-func busiestKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []BusyKey[K] {
+// busiestKeys returns the keys with the most calls. A key that was called once is not busy.
+func (t *Tracker[T]) busiestKeys(atMost int) []BusyKey[T] {
 	now := t.options.Clock.Now()
 	t.mu.Lock()
 	counts, total := t.mu.busiest.Sum(now)
@@ -148,46 +135,46 @@ func busiestKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Bu
 	sorted := slices.Collect(maps.Keys(counts))
 	sortByText(sorted) // Keys with equally many calls stay in their places from one Snapshot to the next.
 	slices.SortStableFunc(sorted, func(a, b T) int { return cmp.Compare(counts[b].N, counts[a].N) })
-	keys := []BusyKey[K]{}
-	for _, key := range sorted[:max(0, min(limit, sketch.MaxKeys, len(sorted)))] {
+	keys := []BusyKey[T]{}
+	for _, key := range first(min(atMost, sketch.MaxKeys), sorted) {
 		if c := counts[key]; c.N > 1 {
-			keys = append(keys, BusyKey[K]{show(key), c.N, float64(c.N) / float64(total), c.Causes})
+			keys = append(keys, BusyKey[T]{key, c.N, float64(c.N) / float64(total), c.Causes})
 		}
 	}
 	return keys
 }
 
-func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
-	s := KeySnapshot[K]{Key: shown}
+// SnapshotKey returns what is known of one key, after asking the queue.
+func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
+	s := KeySnapshot[T]{Key: key}
 	if inQueue, _ := t.queue.SnapshotKey(key); inQueue.Failures.Count > 0 {
-		failing := newFailingKey(inQueue, shown)
+		failing := newFailingKey(inQueue)
 		s.Failing = &failing
 	}
-	addKnown(&s, t, key)
+	t.addKnown(&s)
 	return s
 }
 
-// addKnown adds to s what is known of key without asking the queue's server.
-func addKnown[T, K comparable](s *KeySnapshot[K], t *Tracker[T], key T) {
+// addKnown adds to s what is known of its key without asking the queue's server.
+func (t *Tracker[T]) addKnown(s *KeySnapshot[T]) {
 	if t.options.MaxRetries != UnlimitedRetries {
 		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
 	now := t.options.Clock.Now() // Not under mu: foreign code.
-	causes := t.queue.Causes(key)
+	causes := t.queue.Causes(s.Key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s.AtOnce = t.mu.records.find(key).atOnce
-	if c := t.findRunningLocked(key); c != nil {
-		running := newRunningKeyLocked(c, s.Key)
+	s.AtOnce = t.mu.records.find(s.Key).atOnce
+	if c := t.findRunningLocked(s.Key); c != nil {
+		running := c.snapshotLocked()
 		running.Duration = max(0, now.Sub(running.Started))
 		s.Running, s.AtOnce, s.Causes = &running, c.atOnce, causes
 	}
-	if h := t.holdOfLocked(key); h != nil {
-		onHold := newOnHoldKey(h, s.Key)
+	if h := t.holdOfLocked(s.Key); h != nil {
+		onHold := h.snapshot()
 		s.OnHold = &onHold
 	}
-	if f, isGivenUp := t.mu.givenUp.keys[key]; isGivenUp && s.Failing == nil {
-		givenUp := as(f.FailedKey, s.Key)
-		s.GivenUp = &givenUp
+	if f, isGivenUp := t.mu.givenUp.keys[s.Key]; isGivenUp && s.Failing == nil {
+		s.GivenUp = &f.FailedKey
 	}
 }

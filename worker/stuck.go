@@ -82,7 +82,7 @@ func (t *Tracker[T]) currentGoroutine() string {
 
 func (t *Tracker[T]) reportStuck(c *Tracked[T], now time.Time) {
 	t.mu.Lock()
-	k := newRunningKeyLocked(c, c.result.Key)
+	k := c.snapshotLocked()
 	t.mu.Unlock()
 	k.Duration = now.Sub(k.Started)
 	args := t.withCauses([]any{"key", k.Key, "running", k.Duration, "stack", k.Stack}, k.Key)
