@@ -37,8 +37,8 @@ func (n Next) String() string {
 	return fmt.Sprintf("Next(%d)", uint8(n))
 }
 
-// isAnswer reports whether a call that ends so answers the change that brought its key: see records.go.
-func (n Next) isAnswer() bool { return n == NextForget || n == NextRequeue }
+// endsChange reports whether a call that ends so ends the change that brought its key: see records.go.
+func (n Next) endsChange() bool { return n == NextForget || n == NextRequeue }
 
 func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }
 
@@ -168,6 +168,7 @@ var ErrGoexit = errors.New("worker: runtime.Goexit was called")
 type request struct {
 	next     Next
 	fatal    bool          // Run also ends
+	handBack bool          // of NextInterrupted: the pool's end has interrupted the call
 	after    time.Duration // of NextRequeue: when the key is due; of NextRetry: not before
 	every    time.Duration // of NextRequeue: the period that decides when the key is due, or 0
 	priority *int          // of NextRequeue: the key's new priority, nil if it keeps its priority
@@ -231,5 +232,5 @@ func isInterruption(err error, wasAdded bool) bool {
 // NextOf returns what becomes of the key if the call of ctx returns err now, for a function that wraps a
 // handler. It is NextRetry even for a failure that would give the key up for its number or age.
 func NextOf(ctx context.Context, err error) Next {
-	return CallOf(ctx).read(err).next
+	return CallOf(ctx).requestOf(err).next
 }

@@ -42,10 +42,10 @@ type Tracked[T comparable] struct {
 
 	// The goroutine that makes the call owns these. (Others read result.Key and result.Started.)
 
-	result      Result[T]
-	fatal       bool          // the handler's error wants Run to end
-	sameFailure bool          // see Same of workqueue.Retry
-	retryDelay  time.Duration // after a failure: how long the key waits
+	result   Result[T]
+	asked    request         // by the handler's error
+	retry    workqueue.Retry // what the queue has answered to a failure
+	slowDown time.Duration   // of an interrupted key that comes at once too often: how long it is on hold
 
 	// The tracker's mu guards what follows.
 
@@ -55,8 +55,7 @@ type Tracked[T comparable] struct {
 	stuck, canceled bool      // see RunningKey
 	stack           string    // of a stuck call
 	adds            addWatch
-	hold            *hold[T]      // nil unless the handler has arranged one; after endCall it does not change
-	slowDown        time.Duration // of an interrupted key that comes at once too often: how long it is on hold
+	hold            *hold[T] // nil unless the handler has arranged one; after endCall it does not change
 }
 
 // newCall makes a call of what the queue has handed out, with its contexts.
@@ -144,7 +143,7 @@ func (p *Pool[T]) startCall(w *worker[T], c *Tracked[T]) bool {
 	defer p.mu.Unlock()
 	w.getting, w.call = false, c
 	if c.lostBefore || !p.mayStartLocked() {
-		p.signal() // endQueue may wait for w.
+		p.wakeRun() // endQueue may wait for w.
 		return false
 	}
 	delete(p.mu.notStarted, c.result.Key) // It has come nevertheless, by an earlier add.
@@ -166,7 +165,7 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 		}
 		c.decide(err)
 		p.settle(c)
-		if c.fatal {
+		if c.asked.fatal {
 			p.fail(c.result.Err)
 		}
 		c.report()
@@ -176,15 +175,15 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 	err = p.handler(c.ctx, c.result.Key)
 }
 
-// read returns what the handler's error asks for now.
-func (c *Tracked[T]) read(err error) request {
+// requestOf returns what the handler's error asks for now.
+func (c *Tracked[T]) requestOf(err error) request {
 	asked := readAnswer(err, err != nil && c.wasAdded())
 	_, panicked := err.(*PanicError)
-	switch {
+	switch mayRetry := asked.next == NextRetry && !panicked && err != ErrGoexit; {
 	case c.hasLostLease():
 		return request{next: NextLost, fatal: asked.fatal}
-	case asked.next == NextRetry && c.base.Err() != nil && !panicked && err != ErrGoexit:
-		return request{next: NextInterrupted} // It may have failed only because its context had ended.
+	case c.base.Err() != nil && (mayRetry || asked.next == NextInterrupted):
+		return request{next: NextInterrupted, handBack: true} // Its context's end may be all that went wrong.
 	}
 	return asked
 }
@@ -192,12 +191,12 @@ func (c *Tracked[T]) read(err error) request {
 // decide writes into result what becomes of the key, by the error that the handler has returned.
 func (c *Tracked[T]) decide(err error) {
 	t, r := c.tracker, &c.result
-	asked := c.read(err)
+	asked := c.requestOf(err)
 	r.Duration = t.options.Clock.Since(r.Started)
 	if asked.every > 0 {
 		asked.after = t.untilMoment(r.Key, asked.every, t.options.Clock.Now())
 	}
-	r.Err, r.Next, r.After, r.Priority, c.fatal = err, asked.next, asked.after, asked.priority, asked.fatal
+	c.asked, r.Err, r.Next, r.After, r.Priority = asked, err, asked.next, asked.after, asked.priority
 	if r.Next.failed() {
 		c.countFailure()
 	}
@@ -221,7 +220,7 @@ func (c *Tracked[T]) countFailure() {
 	if err != nil {
 		t.logger.Debug("The queue's server has not answered to a failure", "key", r.Key, "err", err)
 	}
-	r.Attempt, c.sameFailure, c.retryDelay = retry.Attempt, retry.Same, retry.Delay
+	c.retry, r.Attempt = retry, retry.Attempt
 	if retry.GivenUp {
 		r.Next = NextGiveUp
 	} else if !retry.Same {
@@ -246,7 +245,7 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 		p.queue.Forget(r.Key)
 	case NextInterrupted:
 		switch {
-		case c.base.Err() != nil:
+		case c.asked.handBack:
 			p.handBack(c, r.AtOnce)
 		case !c.Interrupted(): // ErrAdded came from elsewhere, so perhaps no add brings the key.
 			p.addAgain(c)
@@ -320,12 +319,18 @@ func (c *Tracked[T]) endCall() {
 	}
 	t.mu.Unlock()
 	c.endContext()
-	if calls > 1 && isPowerOfTwo(calls) { // Snapshot.Busiest shows why it is called often.
-		if causes := t.queue.Causes(c.result.Key); !causes.IsZero() {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.mu.busiest.SetCauses(c.result.Key, c.result.Started.Add(c.result.Duration), causes)
-		}
+	if calls > 1 && isPowerOfTwo(calls) {
+		c.noteCauses()
+	}
+}
+
+// noteCauses notes why the key came, which is called often: see BusyKey.
+func (c *Tracked[T]) noteCauses() {
+	t, r := c.tracker, &c.result
+	if causes := t.queue.Causes(r.Key); !causes.IsZero() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.mu.busiest.SetCauses(r.Key, r.Started.Add(r.Duration), causes)
 	}
 }
 

@@ -53,7 +53,7 @@ type anyCall interface {
 	lastAttempt() bool
 	untilAdded(ctx context.Context) context.Context
 	arrangeHold(reason string, limit time.Duration) (release func())
-	read(err error) request
+	requestOf(err error) request
 }
 
 // noCall is a call that has ended.

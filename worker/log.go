@@ -14,33 +14,29 @@ func (t *Tracker[T]) setLogger() {
 	}
 }
 
-// logCall logs a failure at level Warn if it is number 1, 2, 4, 8 and so on in a row, a key that is given up
-// at level Error, a lost lease and, at powers of two beyond maxAtOnce, a key that comes at once again and
-// again at level Warn, and any other call at level Debug.
+// logCall logs a key that is given up at level Error; a failure that is number 1, 2, 4, 8 and so on in a row,
+// a key that is slowed down, at such numbers too, and a lost lease at level Warn; any other call at Debug.
 func (c *Tracked[T]) logCall() {
 	t, r := c.tracker, &c.result
 	level, message := slog.LevelDebug, "Handled a key"
 	switch r.Next {
 	case NextRetry:
 		message = "The handler failed, its key is retried"
-		if isPowerOfTwo(r.Attempt) && !c.sameFailure {
+		if isPowerOfTwo(r.Attempt) && !c.retry.Same {
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:
 		level, message = slog.LevelError, "The handler failed, its key is given up"
 	case NextInterrupted:
 		message = "The handler was interrupted, its key was added again"
-		if c.base.Err() != nil {
+		if c.asked.handBack {
 			message = "The end of the pool interrupted the handler, its key is handed back"
 		}
 	case NextLost:
 		level, message = slog.LevelWarn, "The key's lease ended before the handler returned, its answer is ignored"
 	}
-	if r.AtOnce > maxAtOnce && isPowerOfTwo(r.AtOnce) {
-		level = slog.LevelWarn
-		if c.base.Err() == nil {
-			message = "A key comes at once again and again, it is slowed down"
-		}
+	if isSlowedDown := c.slowDown > 0 || r.AtOnce > 0 && r.After > 0; isSlowedDown && isPowerOfTwo(r.AtOnce) {
+		level, message = slog.LevelWarn, "A key comes at once again and again, it is slowed down"
 	}
 	// Not the handler's context, which may have ended.
 	if !t.logger.Enabled(c.base, level) {

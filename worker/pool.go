@@ -28,7 +28,7 @@ type Pool[T comparable] struct {
 	done func(key T) // queue.Done. Run makes it, once: a method value allocates.
 
 	runCalled atomic.Bool
-	changed   chan struct{} // wakes Run: see signal
+	wake      chan struct{} // wakes Run: see wakeRun
 
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
 	waitsForToken atomic.Bool   // That worker waits for StartLimit. awaitStart sets it, for Stats.
@@ -42,9 +42,9 @@ type Pool[T comparable] struct {
 	mu struct {
 		*sync.Mutex
 		phase phase
-		// target is how many workers are wanted. Fewer exist before Run starts them, in a pause, and once some have
-		// found the queue shut down and empty. More exist while surplus ones have a key.
-		target     int
+		// wanted is how many workers SetWorkers or Options ask for. Fewer exist before Run starts them, in a pause,
+		// and once some have found the queue shut down and empty. More exist while surplus ones have a key.
+		wanted     int
 		pause      poolPause
 		readySince time.Time // when Options.Ready was called that has not returned, or zero
 		workers    []*worker[T]
@@ -74,7 +74,7 @@ type worker[T comparable] struct {
 
 // New returns a pool. It starts nothing: Run handles the keys of queue, and reports wrong arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
-	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
+	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), wake: make(chan struct{}, 1),
 		startGate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
 	p.tracker.pool, p.mu.Mutex = p, &p.tracker.mu.Mutex
@@ -82,7 +82,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		p.tracker.argsErr = errors.Join(p.tracker.argsErr, errors.New("worker: the handler is nil"))
 	}
 	p.mu.notStarted = make(map[T]struct{})
-	p.mu.target = p.options.Workers
+	p.mu.wanted = p.options.Workers
 	return p
 }
 
@@ -164,7 +164,7 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 
 // growLocked starts workers until there are enough, once Run has prepared that.
 func (p *Pool[T]) growLocked() {
-	for p.mu.getCtx != nil && len(p.mu.workers) < p.wantedLocked() && p.mu.phase < phaseFinishing {
+	for p.mu.getCtx != nil && len(p.mu.workers) < p.neededLocked() && p.mu.phase < phaseFinishing {
 		w := &worker[T]{getting: true}
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
@@ -173,19 +173,19 @@ func (p *Pool[T]) growLocked() {
 
 // work gets keys and handles them until w has left the pool.
 func (p *Pool[T]) work(w *worker[T]) {
-	left := false
+	gone := false
 	defer func() {
 		if v := recover(); v != nil {
 			panic(v) // The program ends, so no other goroutine takes the worker's place.
 		}
-		if !left { // The handler has ended this goroutine.
+		if !gone { // The handler has ended this goroutine.
 			go p.work(w)
 		}
 	}()
-	for !left {
+	for !gone {
 		ctx, ok := p.nextGet(w)
 		if !ok {
-			left = true
+			gone = true
 			return
 		}
 		handOut, err := p.get(ctx)
@@ -193,14 +193,14 @@ func (p *Pool[T]) work(w *worker[T]) {
 		case err == nil:
 			p.handleKey(w, handOut)
 		case errors.Is(err, workqueue.ErrShutDown):
-			left = p.leave(w)
+			gone = p.leave(w)
 		case ctx.Err() == nil:
 			p.fail(fmt.Errorf("worker: Next of the queue: %w", err))
 		} // If ctx has ended, SetWorkers or the end of the pool has woken w, and nextGet decides.
 	}
 }
 
-// nextGet returns the context for w's next GetContext, or takes w from the pool and returns false.
+// nextGet returns the context in which w asks the queue for a key, or takes w from the pool and returns false.
 func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +208,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 		p.mu.dones++
 	}
 	w.call, w.getting, w.donesBefore = nil, true, p.mu.dones
-	if surplus := len(p.mu.workers) > p.wantedLocked(); surplus || !p.mayStartLocked() {
+	if surplus := len(p.mu.workers) > p.neededLocked(); surplus || !p.mayStartLocked() {
 		p.removeLocked(w)
 		return nil, false
 	}
@@ -218,7 +218,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 func (p *Pool[T]) removeLocked(w *worker[T]) {
 	i := slices.Index(p.mu.workers, w)
 	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-	p.signal()
+	p.wakeRun()
 }
 
 // leave is called when w has got ErrShutDown: the queue is shut down and nothing is queued. It ends the holds
@@ -231,14 +231,14 @@ func (p *Pool[T]) removeLocked(w *worker[T]) {
 //
 // So after the last worker has left, and if no hold is left, the pool holds no key and ends. (A key that
 // others hold is theirs.) While no workers are wanted, as in a pause, it does not end.
-func (p *Pool[T]) leave(w *worker[T]) (left bool) {
+func (p *Pool[T]) leave(w *worker[T]) (gone bool) {
 	go p.tracker.closeHolds() // A Done may block.
 	p.mu.Lock()
 	mustAsk := p.mu.dones != w.donesBefore
 	if !mustAsk {
 		p.removeLocked(w)
 	}
-	ends := len(p.mu.workers)+p.tracker.mu.holds.table.Len() == 0 && p.wantedLocked() > 0
+	ends := len(p.mu.workers)+p.tracker.mu.holds.table.Len() == 0 && p.neededLocked() > 0
 	p.mu.Unlock()
 	if ends {
 		p.moveOn(phaseFinishing)
@@ -266,7 +266,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.target = n
+	p.mu.wanted = n
 	p.growLocked()
 	p.dismissLocked()
 	return nil

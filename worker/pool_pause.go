@@ -62,18 +62,18 @@ func (p *Pool[T]) endPauseLocked() {
 	p.mu.pause = poolPause{}
 }
 
-// wantedLocked returns how many workers there should be now.
-func (p *Pool[T]) wantedLocked() int {
+// neededLocked returns how many workers there should be now: none in a pause.
+func (p *Pool[T]) neededLocked() int {
 	if p.mu.pause.on {
 		return 0
 	}
-	return p.mu.target
+	return p.mu.wanted
 }
 
 // dismissLocked wakes all workers that wait for a key, if there are too many. Surplus ones leave in nextGet,
 // busy ones after their key.
 func (p *Pool[T]) dismissLocked() {
-	if p.mu.getCtx != nil && len(p.mu.workers) > p.wantedLocked() {
+	if p.mu.getCtx != nil && len(p.mu.workers) > p.neededLocked() {
 		p.mu.cancelGet()
 		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
 	}

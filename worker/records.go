@@ -68,11 +68,11 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	switch {
 	case r.Next == NextGiveUp:
 		t.mu.givenUp.add(gaveUp)
-	case !r.Next.isAnswer():
+	case !r.Next.endsChange():
 		rec.changeSince = c.changeSince
 		rec.failing = r.Next == NextRetry || c.handOut.Failures.Count > 0
 	}
-	due := max(c.retryDelay, r.After, c.slowDown, 0)
+	due := max(c.retry.Delay, r.After, c.slowDown, 0)
 	if c.hold != nil {
 		due = max(due, c.hold.limit)
 	}

@@ -60,14 +60,14 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 		if p.mu.pause.on {
 			p.resumeLocked()
 		}
-		p.signal()
+		p.wakeRun()
 	}
 }
 
-// signal wakes Run, which looks again at the phase and the workers.
-func (p *Pool[T]) signal() {
+// wakeRun wakes Run, which looks again at the phase and the workers.
+func (p *Pool[T]) wakeRun() {
 	select {
-	case p.changed <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 }
@@ -95,7 +95,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	for {
 		var reached phase
 		p.locked(func() {
-			isEmptying := p.mu.phase == phaseEmptying && p.wantedLocked() > 0 // A hold's Done may start workers.
+			isEmptying := p.mu.phase == phaseEmptying && p.neededLocked() > 0 // A hold's Done may start workers.
 			if p.mu.phase > phaseWorking && !isEmptying && len(p.mu.workers) == 0 {
 				p.moveOnLocked(phaseEnding)
 			}
@@ -120,7 +120,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 			go p.tracker.closeHolds() // A key on hold may block others of its group.
 		}
 		select {
-		case <-p.changed:
+		case <-p.wake:
 		case <-ended:
 			p.Stop(p.options.Drain)
 			ended = nil
@@ -151,7 +151,7 @@ func (p *Pool[T]) waitWhileAny(ctx context.Context, condition func(w *worker[T])
 	}
 	for anyWorker() {
 		select {
-		case <-p.changed:
+		case <-p.wake:
 		case <-ctx.Done():
 			return
 		}

@@ -173,8 +173,8 @@ func (t *Tracker[T]) callStatsLocked(now time.Time) Stats {
 	s.Busy = len(t.mu.running)
 	s.Ended = s.Busy+s.OnHold == 0
 	for _, c := range t.mu.running {
-		running := max(0, now.Sub(c.result.Started))
-		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
+		taken := max(0, now.Sub(c.result.Started))
+		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, taken), s.UnfinishedWork+taken
 		if c.stuck {
 			s.Stuck++
 		}
@@ -193,7 +193,7 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) int {
 		n.TimedOut++
 	}
 	t.mu.durations.Observe(r.Duration)
-	if r.Next.isAnswer() && !c.changeSince.IsZero() {
+	if r.Next.endsChange() && !c.changeSince.IsZero() {
 		t.mu.changeTimes.Observe(max(0, r.Started.Add(r.Duration).Sub(c.changeSince)))
 	}
 	switch r.Next {
@@ -228,6 +228,6 @@ func (p *Pool[T]) addStatsLocked(s *Stats) {
 	s.Paused, s.PausedUntil = p.mu.pause.on, p.mu.pause.until
 	s.Ended = s.Ended && p.mu.phase == phaseReturned && s.Living == 0
 	if p.mu.phase < phaseReturned {
-		s.Wanted = p.mu.target
+		s.Wanted = p.mu.wanted
 	}
 }

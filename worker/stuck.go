@@ -43,14 +43,14 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []*Tra
 	defer t.mu.Unlock()
 	next = limit
 	for _, c := range t.mu.running {
-		running := now.Sub(c.result.Started)
+		taken := now.Sub(c.result.Started)
 		switch {
 		case c.stuck:
-		case running >= limit:
+		case taken >= limit:
 			c.stuck = true
 			stuck = append(stuck, c)
 		default:
-			next = min(next, limit-running)
+			next = min(next, limit-taken)
 		}
 	}
 	return stuck, next

@@ -21,7 +21,7 @@ func (p *Pool[T]) Wedged(limit time.Duration) error {
 	now := p.options.Clock.Now()
 	p.mu.Lock()
 	isEnding, readySince := p.mu.phase > phaseEmptying, p.mu.readySince
-	target, workers := p.wantedLocked(), len(p.mu.workers)
+	needed, workers := p.neededLocked(), len(p.mu.workers)
 	p.mu.Unlock()
 	switch {
 	case isEnding:
@@ -31,7 +31,7 @@ func (p *Pool[T]) Wedged(limit time.Duration) error {
 			return fmt.Errorf("worker: Options.Ready has not returned for %v", d)
 		}
 		return nil
-	case target == 0 || workers == 0:
+	case needed == 0 || workers == 0:
 		return nil
 	}
 	return p.tracker.wedged(now, limit, workers)
