@@ -14,17 +14,17 @@ import (
 type Next uint8
 
 const (
-	// NextForget: the key is done, and its failures are forgotten.
+	// NextForget: the key is done.
 	NextForget Next = iota
-	// NextRequeue: the handler asked for the key again, and its failures are forgotten.
+	// NextRequeue: the handler asked for the key again.
 	NextRequeue
-	// NextRetry: the handler has failed, and the key is retried when the queue's limiter says.
+	// NextRetry: the handler has failed, and the key is retried.
 	NextRetry
 	// NextGiveUp: the handler has failed, and the key is handled again only if it is added.
 	NextGiveUp
 	// NextInterrupted: an add or the end of the pool has interrupted the handler. The key comes at once.
 	NextInterrupted
-	// NextLost: the key's lease has ended before the handler returned. Only Fatal still counts.
+	// NextLost: the key's lease has ended before the handler returned.
 	NextLost
 )
 
@@ -62,12 +62,12 @@ type Result[T comparable] struct {
 	AtOnce int
 }
 
-// Requeue is an error for a handler that wants its key again. As with nil, earlier failures are forgotten.
+// Requeue is an error for a handler that wants its key again.
 type Requeue struct {
 	// After is when the key is due: after this time, or at once unless it is positive.
 	After time.Duration
-	// Priority is the key's new priority in an [operate.Operable], unless an add meanwhile has a higher one. Nil
-	// keeps its priority.
+	// Priority is the key's new priority in an [operate.Operable], unless an add meanwhile has a higher one.
+	// Nil keeps its priority.
 	Priority *int
 }
 
@@ -79,9 +79,9 @@ func (r Requeue) Error() string { return fmt.Sprintf("again after %v", r.After) 
 
 type everyError struct{ period time.Duration }
 
-// Every returns an error for a handler that wants its key again once in each period, at the key's own moment,
-// for the first time within 1.001 periods. The moment follows from a hash of the key, so many keys spread
-// over the period, and restarts do not change it. Every panics if period <= 0.
+// Every returns an error for a handler that wants its key again once in each period, for the first time
+// within 1.001 periods. The moment follows from a hash of the key, so many keys spread over the period, and
+// restarts do not change it. Every panics if period <= 0.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -138,7 +138,7 @@ func Terminal(err error) error {
 type fatalError struct{ wrapper }
 
 // Fatal wraps an error so that its key is given up, and Run ends as after Stop(Running) and returns the
-// handler's error. It returns nil if err is nil.
+// error. It returns nil if err is nil.
 func Fatal(err error) error {
 	if err == nil {
 		return nil
@@ -229,8 +229,8 @@ func isInterruption(err error, wasAdded bool) bool {
 	return errors.Is(err, ErrAdded) || wasAdded && errors.Is(err, context.Canceled)
 }
 
-// NextOf returns what becomes of the key if the call of ctx returns err now, for a function that wraps a
-// handler. It is NextRetry even for a failure that would give the key up for its number or age.
+// NextOf returns what becomes of the key if the call of ctx returns err now, for functions that wrap
+// handlers. It is NextRetry even for a failure that would give the key up for its number or age.
 func NextOf(ctx context.Context, err error) Next {
 	return CallOf(ctx).requestOf(err).next
 }

@@ -308,14 +308,20 @@ func (c *Tracked[T]) report() {
 	}
 }
 
-// endCall counts the call and ends its contexts.
+// endCall counts the call and ends its contexts. The last running call ends the watch for stuck ones.
 func (c *Tracked[T]) endCall() {
 	t := c.tracker
 	calls := 0
 	t.mu.Lock()
 	if c.running { // Otherwise End was called before.
 		calls = t.countLocked(c)
-		t.removeRunningLocked(c)
+		i := slices.Index(t.mu.running, c)
+		t.mu.running = slices.Delete(t.mu.running, i, i+1)
+		c.running = false
+		if len(t.mu.running) == 0 && t.mu.endWatch != nil {
+			t.mu.endWatch()
+			t.mu.endWatch = nil
+		}
 	}
 	t.mu.Unlock()
 	c.endContext()
@@ -331,17 +337,6 @@ func (c *Tracked[T]) noteCauses() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.mu.busiest.SetCauses(r.Key, r.Started.Add(r.Duration), causes)
-	}
-}
-
-// removeRunningLocked removes c from running. After the last one it ends the watch for stuck calls.
-func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
-	i := slices.Index(t.mu.running, c)
-	t.mu.running = slices.Delete(t.mu.running, i, i+1)
-	c.running = false
-	if len(t.mu.running) == 0 && t.mu.endWatch != nil {
-		t.mu.endWatch()
-		t.mu.endWatch = nil
 	}
 }
 

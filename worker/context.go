@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// The causes, see [context.Cause], that end a handler's context while its call runs. Others are the cause
-// of its lease and, if Options.Drain is [Nothing], of Run's context.
+// The causes, see [context.Cause], that end a handler's context during its call, beside those of its lease
+// and, with [Nothing] as Options.Drain, of Run's context.
 var (
 	// ErrDrainTimeout: Options.DrainTimeout has passed.
 	ErrDrainTimeout = errors.New("worker: the handler did not finish within Options.DrainTimeout")
@@ -21,12 +21,12 @@ var (
 	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
 	// ErrCanceled: [Pool.Cancel] was called.
 	ErrCanceled = errors.New("worker: Cancel was called for the key")
-	// ErrAdded: a context of [Call.UntilAdded] ends because of an add. As an answer it is no failure.
+	// ErrAdded: an add ends a context of [Call.UntilAdded]. A handler may return it: see the package comment.
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
-// Call is a running call, as its handler sees it. After the call its methods return zero values. They may be
-// called by any goroutine. Over a queue on a server UntilAdded and LastAttempt may wait up to a second for
+// Call is a running call, as its handler sees it. After the call its methods return zero values. Any
+// goroutine may call them. Over a queue on a server UntilAdded and LastAttempt may wait up to a second for
 // it.
 type Call struct {
 	ctx context.Context
@@ -69,9 +69,9 @@ type callInfo struct {
 // Attempt returns 1, plus the number of failures in a row before this call.
 func (c Call) Attempt() int { return c.info().attempt }
 
-// AtOnce returns how many calls in a row, before this one, wanted the key again at once: they were
-// interrupted or have returned RequeueAfter(0), and no hold of a millisecond or more followed. After the
-// sixth the key is slowed down: it comes 5 ms later, then 10 ms and so on up to 10 s.
+// AtOnce returns how many calls in a row before this one wanted the key again at once: they were interrupted
+// or returned RequeueAfter(0), and no hold of a millisecond followed. After the sixth the key is slowed down:
+// it comes 5 ms later, then 10 ms and so on up to 10 s.
 func (c Call) AtOnce() int { return c.info().atOnce }
 
 // FailingSince returns when the first of the failures in a row before this call happened, or zero.
@@ -86,8 +86,8 @@ func (c Call) Priority() (priority int, ok bool) {
 	return i.priority, i.hasPriority
 }
 
-// Logger returns Options.Logger with the attributes "queue", the pool's name, and, until the call ends,
-// "key". Without a call it is [slog.Default].
+// Logger returns Options.Logger with the attributes "queue" and, until the call ends, "key". Without a call
+// it is [slog.Default].
 func (c Call) Logger() *slog.Logger { return cmp.Or(c.logger(), slog.Default()) }
 
 // Causes returns why the key came, for display and traces. Retries and many adds have no cause.
@@ -95,21 +95,26 @@ func (c Call) Causes() workqueue.Causes { return c.causes() }
 
 // UntilAdded returns a child of the context that CallOf got, and without a call that context. It also ends,
 // with the cause [ErrAdded], when the key is added again or comes due, but not by adds with a Quiet
-// [workqueue.Cause]. A handler that then returns ErrAdded or [context.Canceled] has not failed: see
-// [NextInterrupted]. UntilAdded may be called in a loop: it returns the same context until that has ended.
+// [workqueue.Cause]. A handler that then returns ErrAdded or [context.Canceled] has not failed. UntilAdded
+// may be called in a loop: it returns the same context until that has ended.
 func (c Call) UntilAdded() context.Context { return c.untilAdded(c.ctx) }
 
-// Hold makes the key wait after this call, no matter how it ends: the key does not start again until release
-// is called or limit has passed. After nil the key comes only if somebody adds it; with RequeueAfter(0) it
-// comes when the hold ends.
+// Hold makes the key wait after this call, no matter what the handler returns, until release is called or
+// limit has passed. After nil the key comes only if somebody adds it, after RequeueAfter(0) when the hold
+// ends.
 //
 //	release := worker.CallOf(ctx).Hold("web is rolled out", 10*time.Minute)
 //	rollouts.Notify("web", release)
 //	return worker.RequeueAfter(0)
 //
-// release may be called by any goroutine, at any time and more than once. It calls the queue's Done. If Hold
-// is called again, the hold lasts until each release was called or the longest limit has passed, and shows
-// the first reason, cut to 200 bytes. Hold panics if limit is not positive.
+// A key on hold occupies no worker, its adds are merged, and in a priorityqueue it takes a place in the Limit
+// of its group. A hold ends early by [Pool.Release], with the key's lease, when a [leasing.Leaser] wants the
+// key back, when Drain All begins, when the queue is shut down and has nothing queued, and with Run. So a key
+// may come too early.
+//
+// Any goroutine may call release, at any time and more than once. It calls the queue's Done. If Hold is
+// called again, the hold lasts until each release was called or the longest limit has passed. The first
+// reason is shown, cut to 200 bytes. Hold panics if limit is not positive.
 func (c Call) Hold(reason string, limit time.Duration) (release func()) {
 	if limit <= 0 {
 		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))

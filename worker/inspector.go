@@ -9,18 +9,18 @@ import (
 	"github.com/keyedqueue/workqueue/operate"
 )
 
-// InspectorProvider is a [workqueue.MetricsProvider] that discovers pools. It may have a method
-// PoolHistogramBounds() []float64, for the buckets of their histograms in seconds.
+// InspectorProvider is a [workqueue.MetricsProvider] that discovers pools. A method PoolHistogramBounds()
+// []float64 may give the buckets of their histograms, in seconds.
 type InspectorProvider interface {
-	// InspectPool is called when Run begins, once for each pool with a name, which need not be unique. i should
-	// be dropped when Stats.Ended is set: it keeps the pool in memory.
+	// InspectPool is called when Run of a pool with a name begins. The name need not be unique. Drop i when
+	// Stats.Ended is set: it keeps the pool in memory.
 	InspectPool(name string, i Inspector)
 }
 
-// KeyState is a state of keys that a pool knows. A key can be in several of them.
+// KeyState is a state of keys in a pool, see Keys of [Inspector]. A key can be in several.
 type KeyState string
 
-// The states of keys, see Keys of [Inspector].
+// The states of keys.
 const (
 	KeyRunning KeyState = "running"
 	KeyOnHold  KeyState = "on_hold"
@@ -29,10 +29,10 @@ const (
 )
 
 // Inspector has a pool's methods for tools that do not know the type of its keys. They panic on a key of
-// another type. SnapshotKey and Keys of [KeyFailing] ask the queue, which may take seconds if its
-// server does not answer.
+// another type. SnapshotKey and Keys of [KeyFailing] ask the queue, which may take seconds if its server does
+// not answer.
 type Inspector struct {
-	// Queue has the methods of the queue whose keys the pool handles.
+	// Queue has the methods of the pool's queue.
 	Queue       operate.Inspector
 	Stats       func() Stats
 	SnapshotKey func(key any) KeySnapshot[any]
@@ -54,16 +54,16 @@ func (t *Tracker[T]) Inspector() Inspector {
 	return Inspector{
 		Queue:       operate.Inspect[T](t.queue),
 		Stats:       t.Stats,
-		SnapshotKey: func(key any) KeySnapshot[any] { return untyped(t.SnapshotKey(typed[T](key))) },
+		SnapshotKey: func(key any) KeySnapshot[any] { return untyped(t.SnapshotKey(key.(T))) },
 		Keys:        t.keysIn,
 		Busiest: func(limit int) []BusyKey[any] {
 			return converted(t.busiestKeys(limit), func(k BusyKey[T]) BusyKey[any] {
 				return BusyKey[any]{k.Key, k.Calls, k.Share, k.Causes}
 			})
 		},
-		Cancel:  func(key any) bool { return t.Cancel(typed[T](key)) },
-		Forget:  func(key any) { t.Forget(typed[T](key)) },
-		Release: func(key any) bool { return t.Release(typed[T](key)) },
+		Cancel:  func(key any) bool { return t.Cancel(key.(T)) },
+		Forget:  func(key any) { t.Forget(key.(T)) },
+		Release: func(key any) bool { return t.Release(key.(T)) },
 		Wedged:  t.Wedged,
 	}
 }
@@ -121,12 +121,4 @@ func untyped[T comparable](k KeySnapshot[T]) KeySnapshot[any] {
 	}
 	return KeySnapshot[any]{k.Key, running, onHold, failed(k.Failing), failed(k.GivenUp), k.Causes, k.AtOnce,
 		k.MaxAttempts}
-}
-
-// typed returns key as a T. It panics if key is of another type.
-func typed[T comparable](key any) (k T) {
-	if key == nil && any(k) == nil {
-		return k // T is an interface type, and a nil has no type to assert.
-	}
-	return key.(T)
 }

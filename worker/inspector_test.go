@@ -201,21 +201,3 @@ func panics(f func()) (panicked bool) {
 	f()
 	return false
 }
-
-// A nil interface is a key like any other.
-func TestInspectPoolOfInterfaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		metrics := newProvider()
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[error]())
-		p := worker.New(q, func(ctx context.Context, _ error) error { <-ctx.Done(); return nil },
-			worker.Options[error]{Name: "pool", MetricsProvider: metrics})
-		r := run(t, p)
-		q.Add(nil)
-		synctest.Wait()
-		i := metrics.pools["pool"]
-		if i.SnapshotKey(nil).Running == nil || i.SnapshotKey(errBroken).Running != nil || !i.Cancel(nil) {
-			t.Error("nil does not run")
-		}
-		r.endCleanly()
-	})
-}

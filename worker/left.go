@@ -9,11 +9,10 @@ import (
 	"strings"
 )
 
-// Left is what a pool left undone, each key once. It has no keys that stay in the queue, that were given up,
-// or whose requeue had a delay.
+// Left is what a pool left undone, each key once. It has no keys that stay in the queue, were given up, or
+// were requeued with a delay.
 type Left[T comparable] struct {
-	// Unfinished are the keys whose handlers were running, or whose Done had not returned or not reached the
-	// queue's server.
+	// Unfinished are the keys whose handler was running, or whose Done had not reached the queue or its server.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that were queued, or were to come at once.
 	NotStarted []T `json:"not_started"`
@@ -42,7 +41,7 @@ func (l Left[T]) String() string {
 // few lists at most ten keys.
 func few[T any](keys []T) string {
 	const most = 10
-	texts := converted(keys[:min(len(keys), most)], func(key T) string { return fmt.Sprint(key) })
+	texts := converted(first(most, keys), func(key T) string { return fmt.Sprint(key) })
 	if len(keys) > most {
 		texts = append(texts, "…")
 	}
@@ -57,7 +56,7 @@ func converted[From, To any](all []From, convert func(From) To) []To {
 	return to
 }
 
-// Left returns what was left undone when Run returned, and nothing before that.
+// Left returns what was left undone when Run returned, and before that nothing.
 func (p *Pool[T]) Left() Left[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()

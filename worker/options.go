@@ -18,26 +18,25 @@ import (
 // Handler handles a key. See the package comment for what its error means.
 type Handler[T comparable] func(ctx context.Context, key T) error
 
-// Options configure a [Pool]. The zero Options are one worker that retries without limit.
+// Options configure a [Pool]. Their zero value is one worker that retries without limit.
 type Options[T comparable] struct {
 	// Name is the pool's name in logs and metrics. Empty means the queue's name.
 	Name string
-	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
+	// Workers is how many handlers run at once. Zero means 1.
 	Workers int
-	// MaxRetries is how many times a failing key is retried before it is given up. Zero means
-	// [UnlimitedRetries]; see also [NoRetries].
+	// MaxRetries is how often a failing key is retried before it is given up. Zero means without limit,
+	// [NoRetries] never.
 	MaxRetries int
-	// RetryFor gives a key up at its first failure after it has been failing for longer than that. Zero means
-	// no limit.
+	// RetryFor gives a key up at its first failure after it has failed for so long. Zero means no limit.
 	RetryFor time.Duration
 
-	// StartLimit bounds the rate at which calls begin. Keys stay queued meanwhile. A change is noticed within a
-	// second. Its burst must be at least 1, unless its rate is rate.Inf. Nil means no limit.
+	// StartLimit bounds the rate at which calls begin. Keys stay queued meanwhile. A change of it is noticed
+	// within a second. Its burst must be at least 1, unless its rate is rate.Inf. Nil means no limit.
 	StartLimit *rate.Limiter
 
 	// List returns all keys, for programs that may miss events. Run calls it when it begins, and adds every key
-	// once, with priority -100 if the queue has priorities. A List that fails is called again after 1 s, 2 s, 4
-	// s and so on, up to a minute or Resync. It should return when its context ends.
+	// once, with priority -100 if the queue has priorities. If it fails it is called again after 1 s, 2 s and
+	// so on, up to a minute or Resync. It should return when its context ends.
 	List func(ctx context.Context) (iter.Seq[T], error)
 	// Resync is the period after which List is called again. Each key of the last list, which stays in memory,
 	// is added once in a period, at its moment of [Every]. Zero means that List is called once.
@@ -47,24 +46,24 @@ type Options[T comparable] struct {
 	Drain Drain
 	// DrainTimeout is how long Run waits for that. Zero means 30 s, math.MaxInt64 no limit.
 	DrainTimeout time.Duration
-	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s. See also
-	// [NoGrace].
+	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s, [NoGrace]
+	// none.
 	CancelGrace time.Duration
 	// KeepQueue leaves the queue open, with its keys, when Run returns. Drain must not be All.
 	KeepQueue bool
 
 	// HandlerTimeout is when a call's context ends, with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
-	// StuckAfter is for how long after its HandlerTimeout, or without one after its start, a handler may run
-	// before it is reported once as stuck, to OnStuck and in the log, with its stack. To read stacks stops the
+	// StuckAfter is how long after its HandlerTimeout, or without one after its start, a handler may run before
+	// it is reported as stuck, once, to OnStuck and in the log, with its stack. To read stacks stops the
 	// program for up to 14 µs a goroutine; above 3,000 goroutines they are not read. Zero means never.
 	StuckAfter time.Duration
 
 	// OnFinish is called after each call of the handler, before Done, by several workers at once. The context
 	// is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a stuck call, with its context, in a goroutine of its own, so for several calls
-	// at once. It may still run when Run has returned.
+	// OnStuck is called for a stuck call, with its context, in a goroutine of its own. It may still run when
+	// Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 
 	// Ready is for caches that must have synced: the workers start when it has returned nil. An error is fatal.
@@ -74,8 +73,8 @@ type Options[T comparable] struct {
 	// CrashOnPanic makes a panic of the handler end the process, as without this package.
 	CrashOnPanic bool
 
-	// Logger logs failures (of a key attempts 1, 2, 4, 8 and so on), keys that are given up, stuck handlers and
-	// what is left undone, and at level Debug every call. Nil means [slog.Default].
+	// Logger logs a key's failures number 1, 2, 4, 8 and so on, keys that are given up, stuck handlers and what
+	// is left undone, and at level Debug every call. Nil means [slog.Default].
 	Logger *slog.Logger
 	// MetricsProvider discovers the pool if it has a name, see [InspectorProvider]. Nil means that of
 	// [workqueue.SetProvider].
@@ -86,11 +85,11 @@ type Options[T comparable] struct {
 
 // Special values.
 const (
-	// UnlimitedRetries as MaxRetries, the default, gives no key up for its number of failures.
+	// UnlimitedRetries as MaxRetries, the default, gives no key up for the number of its failures.
 	UnlimitedRetries = 0
 	// NoRetries as MaxRetries gives a key up when it fails for the first time.
 	NoRetries = -1
-	// NoGrace as CancelGrace makes Run return without waiting for the handlers whose contexts it has ended.
+	// NoGrace as CancelGrace makes Run wait for none of them.
 	NoGrace time.Duration = -1
 )
 

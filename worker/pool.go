@@ -17,8 +17,8 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 	return New(queue, handler, options).Run(ctx)
 }
 
-// Pool runs a handler in a number of workers. All methods may be called by any goroutine, but handlers and
-// hooks must not call Run or WaitIdle.
+// Pool runs a handler in a number of workers. Any goroutine may call its methods, but handlers and hooks must
+// not call Run or WaitIdle.
 type Pool[T comparable] struct {
 	queue   workqueue.ExtendedRateLimiting[T] // tracker.queue
 	handler Handler[T]
@@ -42,8 +42,9 @@ type Pool[T comparable] struct {
 	mu struct {
 		*sync.Mutex
 		phase phase
-		// wanted is how many workers SetWorkers or Options ask for. Fewer exist before Run starts them, in a pause,
-		// and once some have found the queue shut down and empty. More exist while surplus ones have a key.
+		// wanted is how many workers SetWorkers or Options ask for. Fewer exist before Run starts them, in a
+		// pause, and once some have found the queue shut down and empty. More exist while surplus ones have a
+		// key.
 		wanted     int
 		pause      poolPause
 		readySince time.Time // when Options.Ready was called that has not returned, or zero
@@ -86,8 +87,8 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	return p
 }
 
-// Run handles the keys of the queue until ctx ends, as the package comment describes, and returns nil or the
-// fatal error. It returns an error at once if ctx, the handler or the queue is nil, the queue is not of this
+// Run handles the queue's keys until ctx ends, as the package comment describes, and returns nil or the fatal
+// error. It returns an error at once if ctx, the handler or the queue is nil, the queue is not of this
 // project (see foreign.RateLimiting), an option makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
@@ -200,7 +201,8 @@ func (p *Pool[T]) work(w *worker[T]) {
 	}
 }
 
-// nextGet returns the context in which w asks the queue for a key, or takes w from the pool and returns false.
+// nextGet returns the context in which w asks the queue for a key, or takes w from the pool and returns
+// false.
 func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -259,7 +261,7 @@ func (p *Pool[T]) mayStartLocked() bool {
 
 // SetWorkers changes how many handlers run at once, also before Run. It does not wait: surplus workers finish
 // the key that they have or are getting. With 0, as in a pause, Run does not return when somebody else shuts
-// the queue down. SetWorkers returns an error if n is negative.
+// the queue down. A negative n is an error.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -311,7 +313,7 @@ func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(li
 // SnapshotKey is [Tracker.SnapshotKey].
 func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
 
-// Cancel is [Tracker.Cancel]. It also reaches a handler that Run has left behind.
+// Cancel is [Tracker.Cancel], also for a handler that Run has left behind.
 func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
 
 // Release is [Tracker.Release].

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -345,11 +344,6 @@ func TestBadInput(t *testing.T) {
 				t.Error("the queue was touched")
 			}
 		})
-	}
-	var unset *priorityqueue.Queue[string]
-	if err := worker.New(unset, handle, options{}).Run(t.Context()); err == nil ||
-		err.Error() != "worker: the queue is nil" {
-		t.Errorf("with a nil pointer Run returned %v", err)
 	}
 	var none context.Context
 	if err := worker.Run(none, newQueue(), handle, options{}); err == nil ||

@@ -18,26 +18,25 @@ type RunningKey[T comparable] struct {
 	// Started is when the call began, and Duration how long ago.
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration_ns"`
-	// Stuck reports that the call has run for too long, see Options.StuckAfter, and Canceled that [Pool.Cancel]
-	// has ended its context.
+	// Stuck reports that the call was reported as stuck, and Canceled that [Pool.Cancel] has ended its context.
 	Stuck    bool `json:"stuck"`
 	Canceled bool `json:"canceled"`
 	// Stack, at most 8 KiB, is the stack of a stuck call's goroutine.
 	Stack string `json:"stack,omitempty"`
 }
 
-// Snapshot is what a pool does, for display. It holds copies, which are read one after the other.
+// Snapshot is what a pool does, for display. Its parts are copies, read one after the other.
 type Snapshot[T comparable] struct {
 	// Stats count all keys, also those that the lists leave out.
 	Stats Stats `json:"stats"`
 	// Running are the keys that are being handled, and OnHold those on hold, each the oldest first.
 	Running []RunningKey[T] `json:"running"`
 	OnHold  []OnHoldKey[T]  `json:"on_hold"`
-	// Failing are the failing keys of the queue, also those of other pools and processes: 10,000 at most, with
-	// the most failures first.
+	// Failing are the failing keys of the queue, also those of other pools and processes: 10,000 at most, those
+	// with the most failures first.
 	Failing []FailedKey[T] `json:"failing"`
-	// GivenUp are the keys that were given up last, 1,000 at most, the last one first. A key leaves the list
-	// when this pool handles it and does not give it up again, and by Forget.
+	// GivenUp are the keys that were given up, 1,000 at most, the last one first. A key leaves the list when
+	// this pool handles it and does not give it up again, and by Forget.
 	GivenUp []FailedKey[T] `json:"given_up"`
 	// Busiest are the keys with the most calls in the last ten minutes, a hundred at most. Numbers are off by
 	// 1 % of all calls at most, and exact if no minute had more than a hundred keys.
@@ -47,7 +46,7 @@ type Snapshot[T comparable] struct {
 // BusyKey is a key that is called often: see Busiest of [Snapshot].
 type BusyKey[T comparable] struct {
 	Key T `json:"key"`
-	// Calls is how many calls of the last ten minutes the key had, and Share which part of all calls.
+	// Calls is how many calls the key had in the last ten minutes, and Share which part of all.
 	Calls uint64  `json:"calls"`
 	Share float64 `json:"share"`
 	// Causes are those of a recent call, if there were two in a minute.
@@ -66,7 +65,7 @@ type KeySnapshot[T comparable] struct {
 	Causes workqueue.Causes `json:"causes,omitzero"`
 	// AtOnce is how many calls in a row wanted the key again at once, see [Call.AtOnce].
 	AtOnce int `json:"at_once,omitempty"`
-	// MaxAttempts is how often a failing key is tried before it is given up, or 0 without a limit.
+	// MaxAttempts is how often a failing key is tried, or 0 without a limit.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 

@@ -15,9 +15,8 @@ type Stats struct {
 	Name  string `json:"name"`
 	Queue string `json:"queue"`
 
-	// Wanted is the number of workers that SetWorkers or Options ask for, and 0 once Run has returned. Living
-	// is the number of those that exist, after Run with handlers that were left behind. Once the queue is shut
-	// down and empty, idle workers leave.
+	// Wanted is how many workers SetWorkers or Options ask for, and 0 once Run has returned. Living is how many
+	// exist, after Run those that were left behind. Once the queue is shut down and empty, idle workers leave.
 	Wanted int `json:"wanted"`
 	Living int `json:"living"`
 	// Paused reports a pause, see [Pool.Pause]. PausedUntil is zero if it lasts until Resume.
@@ -25,7 +24,7 @@ type Stats struct {
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 	// Busy is the number of running calls.
 	Busy int `json:"busy"`
-	// StartLimited reports that keys are queued, and Options.StartLimit keeps them from being handled.
+	// StartLimited reports that Options.StartLimit keeps queued keys from being handled.
 	StartLimited bool `json:"start_limited"`
 	// Stuck is the number of running calls that were reported as stuck.
 	Stuck int `json:"stuck"`
@@ -48,8 +47,8 @@ type Stats struct {
 	Interrupted uint64 `json:"interrupted"`
 	// Looping is the number of keys that are slowed down, see [Call.AtOnce].
 	Looping int `json:"looping"`
-	// OnHold is the number of keys on hold, including those that are slowed down after interruptions.
-	// HoldsToLimit counts the holds of [Call.Hold] that have come to their limit.
+	// OnHold is the number of keys on hold, with those that are slowed down after interruptions. HoldsToLimit
+	// counts the holds of [Call.Hold] that have come to their limit.
 	OnHold       int    `json:"on_hold"`
 	HoldsToLimit uint64 `json:"holds_to_limit"`
 
@@ -58,11 +57,9 @@ type Stats struct {
 	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot].
 	GivenUpKeys int `json:"given_up_keys"`
 
-	// Durations has the times that the handler took.
-	Durations *workqueue.Histogram `json:"durations"`
-
-	// RetryDelays has the delays that failures got, and HoldDurations the times for which keys were on hold.
-	// Each is nil while it is empty.
+	// Durations has the times that the handler took, RetryDelays the delays that failures got, and
+	// HoldDurations the times for which keys were on hold. The last two are nil while they are empty.
+	Durations     *workqueue.Histogram `json:"durations"`
 	RetryDelays   *workqueue.Histogram `json:"retry_delays,omitempty"`
 	HoldDurations *workqueue.Histogram `json:"hold_durations,omitempty"`
 
@@ -70,11 +67,11 @@ type Stats struct {
 	BusiestShare float64 `json:"busiest_share,omitempty"`
 
 	// Changes has the times from the first add of a key, or when it came due, until a call succeeded or asked
-	// for the key again, but not of keys that are given up, forgotten or removed. It is nil if the queue has no
-	// metrics.
+	// for the key again. Keys that are given up, forgotten or removed are not in it. It is nil if the queue has
+	// no metrics.
 	Changes *workqueue.Histogram `json:"changes"`
-	// OldestUnanswered is the age of the oldest change that is not in it yet. Keys on hold do not count. One
-	// that others have handled or removed may count for ten minutes after it was due.
+	// OldestUnanswered is the age of the oldest change without such a call. Keys on hold do not count. One that
+	// others have handled or removed may count for ten minutes after it was due.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
 	// ListedAt is when the last successful call of Options.List ended. ListsFailed counts the failed ones.
@@ -86,7 +83,7 @@ type Stats struct {
 }
 
 // Plus returns the numbers of two pools together: sums of counts, the larger times, shares and Failing (which
-// pools of one queue share), the older ListedAt, and the first name and pause. Ended is set if both have.
+// pools of one queue share), the older ListedAt, the first name and pause, and Ended if both have.
 func (s Stats) Plus(t Stats) Stats {
 	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
 	s.Wanted += t.Wanted

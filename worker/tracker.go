@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -34,8 +33,8 @@ import (
 //	NextRetry, NextGiveUp  nothing: End has called the queue's Fail
 //	NextLost               nothing
 //
-// In every case it then calls [Tracked.Done], which calls the queue's Done, later if the key is put on hold.
-// When the queue has been shut down, call [Tracker.EndHolds]. All methods may be called by any goroutine.
+// In every case it then calls [Tracked.Done]. When the queue has been shut down, call [Tracker.EndHolds]. Any
+// goroutine may call the methods.
 type Tracker[T comparable] struct {
 	options Options[T]
 	argsErr error        // what makes no sense in the queue and the options
@@ -104,9 +103,6 @@ func checkQueue[T comparable](queue workqueue.TypedRateLimitingInterface[T]) err
 // newTracker returns a tracker that still needs setLogger. Run of a pool refuses what argsErr says. Until
 // then the pool has an empty queue in place of a wrong one.
 func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
-	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() { // a variable that was not set
-		queue = nil
-	}
 	t := &Tracker[T]{options: options}
 	t.options.setDefaults()
 	t.mu.givenUp.keys = make(map[T]givenUpKey[T])
@@ -129,8 +125,8 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	return t
 }
 
-// Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
-// [Tracked.Context], is made from ctx. Over a [leasing.Leaser], do not call the handler if it has ended
+// Begin begins a call for key, which the caller has got from the queue. The handler's context,
+// [Tracked.Context], is made from ctx. Over a [leasing.Leaser], do not call the handler if that has ended
 // already: the lease is lost. End then counts nothing, and returns NextLost with the context's cause.
 func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	h := workqueue.HandOut[T]{Key: key, Failures: t.queue.Failures(key), AddedAt: t.queue.AddedAt(key)}
@@ -157,8 +153,8 @@ func (c *Tracked[T]) Interrupted() bool {
 	return c.adds.wasAdded
 }
 
-// End ends the call, whose handler has returned err, counts it, logs it and calls OnFinish. It must be
-// called once, and before Done. Of a panic err is a [*PanicError], and of runtime.Goexit [ErrGoexit].
+// End ends the call, whose handler has returned err, counts it, logs it and calls OnFinish. Call it once,
+// before Done. Of a panic err is a [*PanicError], and of runtime.Goexit [ErrGoexit].
 func (c *Tracked[T]) End(err error) Result[T] {
 	if c.lostBefore {
 		c.result.Err, c.result.Next = context.Cause(c.ctx), NextLost
@@ -171,12 +167,11 @@ func (c *Tracked[T]) End(err error) Result[T] {
 	return c.result
 }
 
-// HasHold reports, after End, whether Done may put the key on hold: the handler has arranged that, or the key
-// is slowed down.
+// HasHold reports, after End, whether Done may put the key on hold, for the handler or to slow the key down.
 func (c *Tracked[T]) HasHold() bool { return c.hold != nil || c.slowDown > 0 }
 
-// Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
-// It calls that at once or, if the key is put on hold, when the hold ends, on any goroutine.
+// Done calls done, which calls the queue's Done, at once or, if the key is put on hold, when the hold ends,
+// on any goroutine. Call it after End and the adds of the key.
 func (c *Tracked[T]) Done(done func()) { c.doneOrHold(func(T) { done() }) }
 
 // findRunningLocked returns the running call of key, or nil.
@@ -188,7 +183,7 @@ func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
-// there is a handler. An error that the handler then returns is a failure. Cancel does not wait.
+// there is one. An error that it then returns is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
 	t.mu.Lock()
 	c := t.findRunningLocked(key)

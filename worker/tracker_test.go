@@ -192,13 +192,6 @@ func TestNewTrackerWithoutSense(t *testing.T) {
 			t.Errorf("%s: NewTracker did not panic", name)
 		}
 	}
-	defer func() {
-		if v := recover(); fmt.Sprint(v) != "worker: the queue is nil" {
-			t.Errorf("with a nil pointer it panicked with %v", v)
-		}
-	}()
-	var unset *priorityqueue.Queue[string]
-	worker.NewTracker(unset, options{})
 }
 
 // Tracker have as many workers as there are calls, and are over when the queue is shut down and has given out

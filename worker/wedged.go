@@ -6,14 +6,8 @@ import (
 	"time"
 )
 
-// Wedged returns an error if a restart of the program would help, and otherwise nil. It is for a liveness
-// probe:
-//
-//	if err := pool.Wedged(10 * time.Minute); err != nil {
-//		http.Error(w, err.Error(), http.StatusInternalServerError)
-//	}
-//
-// A pool is wedged if all its workers have been in calls for longer than limit, while a key is queued that
+// Wedged returns an error if a restart of the program would help, and otherwise nil, for a liveness probe. A
+// pool is wedged if all its workers have been in calls for longer than limit, while a key is queued that
 // could be handed out, or if Options.Ready has not returned for longer than limit. So limit must be longer
 // than any call that is in order. Before Run, in a pause, and once no keys are started any more, a pool is
 // not wedged. Wedged does not block, and asks no server.
@@ -37,9 +31,8 @@ func (p *Pool[T]) Wedged(limit time.Duration) error {
 	return p.tracker.wedged(now, limit, workers)
 }
 
-// Wedged is [Pool.Wedged], where the number of workers is the largest number of calls that have run at once.
-// It also demands that a key has been queued for longer than limit, so for a queue without metrics it returns
-// nil.
+// Wedged is [Pool.Wedged] with as many workers as calls have ever run at once. It also demands that a key has
+// been queued for longer than limit, so for a queue without metrics it returns nil.
 func (t *Tracker[T]) Wedged(limit time.Duration) error {
 	t.mu.Lock()
 	workers := t.mu.mostRunning
