@@ -9,15 +9,15 @@ import (
 )
 
 // sentence says to how many keys something was done.
-func (d keysDone) sentence(done string) string {
-	text := done + " " + plural(d.Keys, "key")
-	if d.Gone > 0 {
-		text += ", " + number(d.Gone) + " gone"
+func (o outcome) sentence(done string) string {
+	text := done + " " + plural(o.Keys, "key")
+	if o.Gone > 0 {
+		text += ", " + number(o.Gone) + " gone"
 	}
-	if d.Left > 0 {
-		text += ", " + number(d.Left) + " left"
+	if o.Left > 0 {
+		text += ", " + number(o.Left) + " left"
 	}
-	if d.LeftMore {
+	if o.LeftMore {
 		text += "; there may be more"
 	}
 	return text + "."
@@ -31,13 +31,13 @@ func (a *action) pauseText(r *reading, group string, lasts time.Duration) string
 	}
 	switch {
 	case a.ofGroup:
-		return fmt.Sprintf(a.done, called(short(group, maxName)), length)
+		return fmt.Sprintf(a.doneToQueue, called(short(group, maxName)), length)
 	case r.Missing() != "":
 		return "The queue's server did not answer in time. It is " + a.Name + "d as soon as it does."
 	case a.Name == "pause" && r.entry.queue.Pause == nil:
 		return "Paused the queue's workers in this process" + length + "."
 	}
-	return a.done + length + "."
+	return a.doneToQueue + length + "."
 }
 
 // retryText says that the key was added, and what keeps it from coming at once.
@@ -46,7 +46,7 @@ func (r *reading) retryText(key any) string {
 	now, _ := q.SnapshotKey(key)
 	text := "Added " + called(short(keyText(key), maxKey)) + "."
 	switch {
-	case r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).OnHold != nil }):
+	case r.eachPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).OnHold != nil }):
 		text += " It is on hold, and comes when the hold ends."
 	case now.State == workqueue.KeyProcessing:
 		text += " A worker has it, and Done queues it again."
@@ -56,7 +56,7 @@ func (r *reading) retryText(key any) string {
 		text += " The queue or its workers are paused."
 	case now.Blocked:
 		text += " Its group is at its limit or paused."
-	case now.State == "" && r.noteMissing(began) == nil:
+	case now.State == "" && r.checkServer(began) == nil:
 		text += " The queue does not have it now: it may be done already, or another replica has its slot."
 	}
 	return text

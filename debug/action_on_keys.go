@@ -25,90 +25,86 @@ var (
 
 // keyAction is an action on keys, and what has become of it.
 type keyAction struct {
-	walk  *keyWalk
-	do    *action
-	until time.Time // when it must end
-	done  keysDone
+	*action
+	walk    *keyWalk
+	until   time.Time // when it must end
+	outcome outcome
 	// failed is why the others are left, or nil.
 	failed error
 }
 
 // actOnKeys does what form asks for to the key that it names, or to a set. Text says what was done.
-func (h *Handler) actOnKeys(r *reading, do *action, form url.Values) (done keysDone, text string, err error) {
+func (r *reading) actOnKeys(do *action, form url.Values) (o outcome, text string, err error) {
 	r.readKeys()
 	if r.missing != nil && !do.ofPools {
-		return done, "", r.missing
+		return o, "", r.missing
 	}
-	a := &keyAction{walk: &keyWalk{reading: r}, do: do, until: time.Now().Add(actionTime)}
+	a := &keyAction{action: do, walk: &keyWalk{reading: r}, until: time.Now().Add(actionTime)}
 	if form.Has("of") {
-		text, err = a.set(form.Get("of"), form.Get("error"), form.Get("count"))
+		text, err = a.onSet(form.Get("of"), form.Get("error"), form.Get("count"))
 	} else {
-		text, err = a.single(form.Get("key"), form.Get("id"))
+		text, err = a.onKey(form.Get("key"), form.Get("id"))
 	}
-	return a.done, text, err
+	return a.outcome, text, err
 }
 
-// set acts on all keys of a set whose errors contain text. confirmed is how many the reader has expected.
-func (a *keyAction) set(set, text, confirmed string) (string, error) {
+// onSet acts on all keys of a set whose errors contain text. confirmed is how many the reader has expected.
+func (a *keyAction) onSet(set, text, confirmed string) (string, error) {
 	states := statesOf(set)
 	if states == nil {
 		return "", errNoSet
 	}
 	a.each(a.walk.keys(text, states...))
-	d := &a.done
-	d.LeftMore = a.walk.isPartial()
+	o := &a.outcome
+	o.LeftMore = a.walk.isPartial()
 	if n, err := strconv.Atoi(confirmed); err == nil {
-		d.Gone = max(d.Gone, n-d.Keys-d.Left)
+		o.Gone = max(o.Gone, n-o.Keys-o.Left)
 	}
-	text = d.sentence(a.do.doneToAll)
+	text = o.sentence(a.doneToAll)
 	if err := cmp.Or(a.failed, a.walk.missing); err != nil {
 		return text, refuse(statusOf(err), "%s %s", err, text)
 	}
 	return text, nil
 }
 
-// single acts on one key.
-func (a *keyAction) single(text, id string) (string, error) {
-	keys, err := a.find(text, id)
+// onKey acts on the key that the page shows with that text and, unless it is empty, that id.
+func (a *keyAction) onKey(text, id string) (string, error) {
+	s := a.search(text, id)
 	switch {
-	case err != nil:
-		return "", err
-	case len(keys) > 1:
+	case a.walk.missing != nil && !a.ofPools:
+		return "", a.walk.missing
+	case a.walk.ctx.Err() != nil:
+		return "", errNoTime
+	case len(s.keys) == 0 || !s.exact:
+		return "", refuse(http.StatusNotFound, "%s", a.noKey)
+	case len(s.keys) > 1:
 		return "", refuse(http.StatusConflict, "More than one key is called that.")
 	}
-	a.each(slices.Values(keys))
+	a.each(slices.Values(s.keys))
 	switch {
 	case a.failed != nil:
 		return "", a.failed
-	case a.done.Keys == 0:
-		return "", refuse(http.StatusNotFound, "%s", a.do.noKey)
-	case a.do.Name == "retry":
-		return a.walk.retryText(keys[0].key()), nil
+	case a.outcome.Keys == 0:
+		return "", refuse(http.StatusNotFound, "%s", a.noKey)
+	case a.Name == "retry":
+		return a.walk.retryText(s.keys[0].key()), nil
 	}
-	return fmt.Sprintf(a.do.done, called(short(text, maxKey))), nil
+	return fmt.Sprintf(a.doneToKey, called(short(text, maxKey))), nil
 }
 
-// find returns the keys that the page shows with that text and, unless it is empty, that id. If the queue
-// does not answer, the keys that the pools know must do for an action of theirs.
-func (a *keyAction) find(text, id string) (keys []knownKey, err error) {
-	w, s := a.walk, a.walk.startSearch(text, id)
+// search looks for a key. An action of pools needs only those that they hold, so that the queue need not
+// answer.
+func (a *keyAction) search(text, id string) *search {
+	s := a.walk.startSearch(text, id)
 	switch {
 	case s.exact:
-	case a.do.ofPools:
-		s.goOver(concat(w.listed(stateOnHold), w.listed(stateProcessing)))
+	case a.ofPools:
+		s.goOver(concat(a.walk.listed(stateOnHold), a.walk.listed(stateProcessing)))
 	default:
-		s.goOver(w.all())
+		s.goOver(a.walk.all())
 	}
-	s.look(w.reading)
-	switch {
-	case w.missing != nil && !a.do.ofPools:
-		return nil, w.missing
-	case w.ctx.Err() != nil:
-		return nil, errNoTime
-	case !s.exact:
-		return nil, nil
-	}
-	return s.keys, nil
+	s.finish(a.walk.reading)
+	return s
 }
 
 // each acts on the keys until the time is over, or the queue's server does not answer any more.
@@ -117,50 +113,37 @@ func (a *keyAction) each(keys iter.Seq[knownKey]) {
 		began := time.Now()
 		switch {
 		case a.failed != nil || !began.Before(a.until):
-			a.done.Left++
-		case a.do.toKey(a.walk.reading, k):
-			a.done.Keys++
-		case !a.do.ofPools && a.walk.noteMissing(began) != nil: // It may be there still.
-			a.done.Left++
+			a.outcome.Left++
+		case a.toKey(a.walk.reading, k):
+			a.outcome.Keys++
+		case !a.ofPools && a.walk.checkServer(began) != nil: // It may be there still.
+			a.outcome.Left++
 			a.failed = a.walk.missing
 		default:
-			a.done.Gone++
+			a.outcome.Gone++
 		}
 	}
-	if a.failed == nil && a.do.ifShutDown != "" && a.walk.entry.queue.Stats().ShuttingDown {
+	if a.failed == nil && a.ifShutDown != "" && a.walk.entry.queue.Stats().ShuttingDown {
 		a.failed = errEnded
 	}
 }
 
-// countPage reports how many keys of r an action would be for: those in the set that the field count of query
-// names.
+// countPage reports how many keys an action would be for: those of r in the set that the field count of query
+// names, whose errors contain the field error.
 func (h *Handler) countPage(r *reading, query url.Values) (status int, p page) {
-	n, isPartial, err := h.count(r, query.Get("count"), query.Get("error"))
-	report := countReport{Count: n, More: isPartial}
+	states, report := statesOf(query.Get("count")), countReport{}
+	err := errNoSet
+	if states != nil {
+		r.readKeys()
+		defer h.takeTurn(r, states...)()
+		w := &keyWalk{reading: r}
+		for range w.keys(query.Get("error"), states...) {
+			report.Count++
+		}
+		report.More, err = w.isPartial(), r.missing
+	}
 	if err != nil {
 		report.Error = err.Error()
 	}
 	return statusOf(err), page{json: report}
-}
-
-// count counts the keys of a set whose errors contain text. If isPartial, there may be more.
-func (h *Handler) count(r *reading, set, text string) (n int, isPartial bool, err error) {
-	states := statesOf(set)
-	if states == nil {
-		return 0, false, errNoSet
-	}
-	r.readKeys()
-	if r.missing != nil {
-		return 0, true, r.missing
-	}
-	done, err := h.turnFor(r, states...)
-	defer done()
-	if err != nil {
-		return 0, true, err
-	}
-	w := &keyWalk{reading: r}
-	for range w.keys(text, states...) {
-		n++
-	}
-	return n, w.isPartial(), nil
 }

@@ -91,7 +91,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 	a, err := parseAction(r)
 	answer = actionAnswer{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
 	if err == nil {
-		answer.keysDone, answer.Text, err = h.act(r.Context(), a, r.PostForm)
+		answer.outcome, answer.Text, err = h.act(r.Context(), a, r.PostForm)
 	}
 	a.Keys, a.Left = answer.Keys, answer.Left
 	if a.Err = err; err != nil {
@@ -104,9 +104,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 // parseAction returns what a POST asks for, or an error if another site may have sent it, or it cannot be
 // read.
 func parseAction(r *http.Request) (a Action, err error) {
-	if formErr := r.ParseForm(); formErr != nil {
-		err = refuse(http.StatusBadRequest, "The form cannot be read.")
-	}
+	formErr := r.ParseForm()
 	form := r.PostForm
 	a = Action{
 		Name: short(form.Get("action"), maxName), Queue: short(form.Get("queue"), maxName),
@@ -119,7 +117,8 @@ func parseAction(r *http.Request) (a Action, err error) {
 		err = refuse(http.StatusForbidden, "The request comes from another site.")
 	case r.Header.Get(actionHeader) == "":
 		err = refuse(http.StatusForbidden, "The request lacks the header %s.", actionHeader)
-	case err != nil:
+	case formErr != nil:
+		err = refuse(http.StatusBadRequest, "The form cannot be read.")
 	case form.Get("for") != "" && a.For <= 0:
 		err = refuse(http.StatusBadRequest, "The field for is not a duration above zero: write it like 15m.")
 	case !form.Has("queue"): // It may be in the query, or in a body of another type.
@@ -130,10 +129,10 @@ func parseAction(r *http.Request) (a Action, err error) {
 }
 
 // act does what form, which a describes, asks for. Text says what was done.
-func (h *Handler) act(ctx context.Context, a Action, form url.Values) (done keysDone, text string, err error) {
+func (h *Handler) act(ctx context.Context, a Action, form url.Values) (o outcome, text string, err error) {
 	e := h.find(form.Get("queue"))
 	if e == nil {
-		return done, "", refuse(http.StatusNotFound, "No such queue is registered.")
+		return o, "", refuse(http.StatusNotFound, "No such queue is registered.")
 	}
 	ctx, cancel := context.WithTimeout(ctx, actionTime+countTime)
 	defer cancel()
@@ -154,9 +153,9 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (done keys
 	case form.Has("key") && form.Has("of"):
 		err = refuse(http.StatusBadRequest, "The form has both key and of.")
 	case form.Has("key") || form.Has("of") && do.ForAll != "":
-		done, text, err = h.actOnKeys(r, do, form)
+		o, text, err = r.actOnKeys(do, form)
 	default:
 		err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
 	}
-	return done, text, err
+	return o, text, err
 }

@@ -19,17 +19,21 @@ type action struct {
 	ifShutDown string
 
 	// An action on keys has toKey, which returns false if there is nothing to do it to, any more. suits reports
-	// whether a page offers it for a key. done says what was done to a key, doneToAll (with ForAll) to how many,
-	// and noKey that no key is called so. ofPools: the keys are those of the pools; the queue need not answer.
+	// whether a page offers it for a key. doneToKey says what was done to a key, doneToAll (with ForAll) to how
+	// many, and noKey that no key is called so. ofPools: the keys are those of the pools; the queue need not
+	// answer.
 
-	toKey                  func(*reading, knownKey) bool
-	suits                  func(keyRow) bool
-	done, doneToAll, noKey string
-	ofPools                bool
+	toKey                       func(*reading, knownKey) bool
+	suits                       func(keyRow) bool
+	doneToKey, doneToAll, noKey string
+	ofPools                     bool
 
-	// toQueue does it to the queue or, if ofGroup, to a group, for that long if it is a pause.
-	toQueue func(r *reading, group string, lasts time.Duration)
-	ofGroup bool
+	// toQueue does it to the queue or, if ofGroup, to a group, for that long if it is a pause. doneToQueue says
+	// so.
+
+	toQueue     func(r *reading, group string, lasts time.Duration)
+	doneToQueue string
+	ofGroup     bool
 }
 
 // actions are all of them, in the order of the buttons.
@@ -47,7 +51,7 @@ var actions = actionSet{
 		isPossible: func(r *reading) bool { return r.entry.queue.Remove != nil },
 		toKey:      (*reading).remove,
 		suits:      func(k keyRow) bool { return k.State != stateGivenUp && k.State != stateFailing },
-		done:       "Removed %s, and forgot its failures.", noKey: "No such key in the queue.",
+		doneToKey:  "Removed %s, and forgot its failures.", noKey: "No such key in the queue.",
 	},
 	{
 		Name: "forget", Button: "Forget failures", ForAll: "Forget all failures",
@@ -58,42 +62,42 @@ var actions = actionSet{
 		suits: func(k keyRow) bool {
 			return k.State == stateGivenUp || k.State == stateFailing || k.Failure != nil || k.InQueue.Requeues > 0
 		},
-		done:      "Forgot the failures of %s.",
+		doneToKey: "Forgot the failures of %s.",
 		doneToAll: "Forgot the failures of", noKey: "No such key.",
 	},
 	{
 		Name: "cancel", Button: "Cancel", ofPools: true,
 		isPossible: hasPools,
 		toKey: func(r *reading, k knownKey) bool {
-			return r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(k.key()) })
+			return r.eachPool(func(p *worker.Inspector) bool { return p.Cancel(k.key()) })
 		},
-		suits: func(k keyRow) bool { return k.State == stateProcessing && k.InPools.OnHold == nil },
-		done:  "Ended the context of the handler of %s. What it returns decides what follows.",
-		noKey: "No handler has a key that is called that: it may just have ended.",
+		suits:     func(k keyRow) bool { return k.State == stateProcessing && k.InPools.OnHold == nil },
+		doneToKey: "Ended the context of the handler of %s. What it returns decides what follows.",
+		noKey:     "No handler has a key that is called that: it may just have ended.",
 	},
 	{
 		Name: "release", Button: "Release", ofPools: true,
 		isPossible: hasPools,
 		toKey: func(r *reading, k knownKey) bool {
-			return r.anyPool(func(p *worker.Inspector) bool { return p.Release(k.key()) })
+			return r.eachPool(func(p *worker.Inspector) bool { return p.Release(k.key()) })
 		},
-		suits: func(k keyRow) bool { return k.InPools.OnHold != nil },
-		done:  "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
-		noKey: "No key on hold is called that: the hold may just have ended.",
+		suits:     func(k keyRow) bool { return k.InPools.OnHold != nil },
+		doneToKey: "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
+		noKey:     "No key on hold is called that: the hold may just have ended.",
 	},
 	{
-		Name: "pause", done: "Paused the queue",
+		Name: "pause", doneToQueue: "Paused the queue",
 		isPossible: (*reading).canPause,
 		ifShutDown: "The queue is shut down: it cannot be paused.",
 		toQueue:    (*reading).pause,
 	},
 	{
-		Name: "resume", done: "Resumed the queue",
+		Name: "resume", doneToQueue: "Resumed the queue",
 		isPossible: (*reading).canPause,
 		toQueue:    (*reading).resume,
 	},
 	{
-		Name: "pause_group", ofGroup: true, done: "Paused group %s%s.",
+		Name: "pause_group", ofGroup: true, doneToQueue: "Paused group %s%s.",
 		isPossible: func(r *reading) bool { return r.entry.queue.PauseGroup != nil },
 		ifShutDown: "The queue is shut down: it cannot be paused.",
 		suits:      func(k keyRow) bool { return k.InQueue.Group != "" && k.IsGroupWhole },
@@ -102,7 +106,7 @@ var actions = actionSet{
 		},
 	},
 	{
-		Name: "resume_group", ofGroup: true, done: "Resumed group %s%s.",
+		Name: "resume_group", ofGroup: true, doneToQueue: "Resumed group %s%s.",
 		isPossible: func(r *reading) bool { return r.entry.queue.ResumeGroup != nil },
 		toQueue:    func(r *reading, group string, _ time.Duration) { r.entry.queue.ResumeGroup(group) },
 	},
@@ -172,12 +176,12 @@ func (r *reading) forget(k knownKey) bool {
 	q, hasAnswer := r.entry.queue, true
 	if q.ForgetGivenUp != nil && k.mayBeKept() {
 		began := time.Now()
-		hasAnswer = q.ForgetGivenUp(k.key()) || r.noteMissing(began) == nil
+		hasAnswer = q.ForgetGivenUp(k.key()) || r.checkServer(began) == nil
 	}
 	if q.Forget != nil {
 		q.Forget(k.key())
 	}
-	r.anyPool(func(p *worker.Inspector) bool { p.Forget(k.key()); return true })
+	r.eachPool(func(p *worker.Inspector) bool { p.Forget(k.key()); return true })
 	return hasAnswer
 }
 

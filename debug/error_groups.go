@@ -60,7 +60,7 @@ func (g errorGroups) add(k knownKey) {
 		codes[i], p.named[i] = w.text, p.named[i] || w.named
 	}
 	e := p.at(codes)
-	if k.failedState() == stateGivenUp {
+	if k.isGivenUp() {
 		e.GivenUp++
 	} else {
 		e.Failing++

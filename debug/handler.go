@@ -46,9 +46,10 @@ type Handler struct {
 	audit   func(*http.Request, Action) // nil without actions
 
 	// stop ends the sampler, and running waits for it.
-	stop      context.CancelFunc
-	running   sync.WaitGroup
-	searching turn // of pages that go over all keys of a queue
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	// turn has a place for the page that goes over all keys of a queue: see takeTurn.
+	turn chan struct{}
 
 	// No method of a queue is called under mu. An entry is a row of the list.
 	mu struct {
@@ -69,7 +70,7 @@ func NewHandler(o Options) *Handler {
 	if o.Metrics == nil {
 		o.Metrics = Times{}
 	}
-	h := &Handler{clock: o.Clock, metrics: o.Metrics, searching: make(turn, 1)}
+	h := &Handler{clock: o.Clock, metrics: o.Metrics, turn: make(chan struct{}, 1)}
 	h.mu.byID = make(map[string]*entry)
 	h.mu.byQueue = make(map[any]*entry)
 	if o.Actions {

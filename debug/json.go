@@ -14,14 +14,14 @@ type actionAnswer struct {
 	Queue  string `json:"queue"`
 	Key    string `json:"key,omitempty"`
 	Group  string `json:"group,omitempty"`
-	keysDone
+	outcome
 	// Text says what was done, and Error why not all was.
 	Text  string `json:"text,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// keysDone is what became of an action on keys.
-type keysDone struct {
+// outcome is what became of an action on keys.
+type outcome struct {
 	// Keys is to how many it was done. Gone were there before, and not any more.
 	Keys int `json:"keys"`
 	Gone int `json:"gone"`

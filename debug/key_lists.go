@@ -33,7 +33,7 @@ func (r *reading) readKeys() {
 		stateProcessing: newKeyList(held, len(s.Processing)),
 		stateOnHold:     {keys: onHold},
 		stateFailing:    r.failing(s),
-		stateGivenUp:    newKeyList(r.givenUp, len(r.kept)),
+		stateGivenUp:    newKeyList(r.givenUp, len(r.keptAsGivenUp)),
 	}
 }
 
@@ -55,7 +55,7 @@ func (r *reading) failing(s workqueue.Snapshot[any]) keyList {
 // readGivenUp asks the queue for up to limit keys that it keeps as given up.
 func (r *reading) readGivenUp(limit int) {
 	if r.entry.queue.GivenUp != nil {
-		r.askServer(func() { r.kept = r.entry.queue.GivenUp(limit) })
+		r.askServer(func() { r.keptAsGivenUp = r.entry.queue.GivenUp(limit) })
 	}
 }
 
@@ -63,7 +63,7 @@ func (r *reading) readGivenUp(limit int) {
 func (r *reading) givenUp(yield func(knownKey) bool) {
 	isOut := func(k knownKey) bool { return k.inPools.GivenUp != nil } // Otherwise it fails again.
 	inPools := filtered(r.inPools(worker.KeyGivenUp, workqueue.Snapshot[any]{}), isOut)
-	distinct(nil, slices.Values(mapped(r.kept, fromKept)), inPools)(yield)
+	distinct(nil, slices.Values(mapped(r.keptAsGivenUp, fromKept)), inPools)(yield)
 }
 
 // keysOf yields keys with what the queue says of them.

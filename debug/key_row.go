@@ -50,8 +50,8 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 // leaves out given-up keys that fail again.
 func (r *reading) rows(keys []knownKey, state string) (rows []keyRow) {
 	for _, k := range keys {
-		r.ask(&k)
-		if state == stateGivenUp && k.failedState() != state {
+		r.askQueue(&k)
+		if state == stateGivenUp && !k.isGivenUp() {
 			continue
 		}
 		rows = append(rows, r.row(k, nil))

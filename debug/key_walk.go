@@ -1,12 +1,14 @@
 package debug
 
 import (
-	"context"
+	"cmp"
 	"iter"
 	"net/http"
 	"slices"
 	"time"
 )
+
+var errBusy = refuse(http.StatusServiceUnavailable, "Others are going over all keys: try again in a minute.")
 
 // maxGivenUp is how many given-up keys a queue is asked for by a keyWalk.
 const maxGivenUp = 10_000
@@ -15,13 +17,13 @@ const maxGivenUp = 10_000
 // others, all that the queue has. It needs the lists: see readKeys.
 type keyWalk struct {
 	*reading
-	// looked counts the keys that it has gone over, and hasLeft reports that it could not go over all.
-	looked  int
-	hasLeft bool
+	// walked counts the keys that it has gone over, and isCutShort reports that there was no time for all.
+	walked     int
+	isCutShort bool
 }
 
 // isPartial reports that not all keys that match are known.
-func (w *keyWalk) isPartial() bool { return w.hasLeft || w.missing != nil }
+func (w *keyWalk) isPartial() bool { return w.isCutShort || w.missing != nil }
 
 // keys yields the keys that are in one of the states and whose errors contain text, each once.
 func (w *keyWalk) keys(text string, states ...string) iter.Seq[knownKey] {
@@ -38,7 +40,7 @@ func (w *keyWalk) all() iter.Seq[knownKey] {
 // in yields the keys in a state.
 func (w *keyWalk) in(state string) iter.Seq[knownKey] {
 	switch {
-	case !w.lists[state].hasMore:
+	case !w.lists[state].hasMore || w.missing != nil:
 		return w.listed(state)
 	case state == stateGivenUp:
 		return w.allGivenUp
@@ -60,7 +62,7 @@ func (w *keyWalk) in(state string) iter.Seq[knownKey] {
 func (w *keyWalk) listed(state string) iter.Seq[knownKey] {
 	return func(yield func(knownKey) bool) {
 		keys := w.lists[state].keys
-		w.looked += len(keys)
+		w.walked += len(keys)
 		slices.Values(keys)(yield)
 	}
 }
@@ -68,10 +70,10 @@ func (w *keyWalk) listed(state string) iter.Seq[knownKey] {
 // allGivenUp yields the given-up keys, of those that the queue keeps maxGivenUp at most.
 func (w *keyWalk) allGivenUp(yield func(knownKey) bool) {
 	w.readGivenUp(maxGivenUp + 1)
-	if len(w.kept) > maxGivenUp {
-		w.kept, w.hasLeft = w.kept[:maxGivenUp], true
+	if len(w.keptAsGivenUp) > maxGivenUp {
+		w.keptAsGivenUp, w.isCutShort = w.keptAsGivenUp[:maxGivenUp], true
 	}
-	w.looked += len(w.kept)
+	w.walked += len(w.keptAsGivenUp)
 	w.givenUp(yield)
 }
 
@@ -84,42 +86,35 @@ func (w *keyWalk) allInQueue(yield func(knownKey) bool) {
 	began := time.Now()
 	for k := range w.entry.queue.SnapshotKeys() {
 		if w.ctx.Err() != nil {
-			w.hasLeft = true
+			w.isCutShort = true
 			return
 		}
-		w.looked++
+		w.walked++
 		if !yield(fromQueue(k)) {
 			return
 		}
-		if w.looked%256 == 0 {
-			if w.noteMissing(began) != nil {
+		if w.walked%256 == 0 {
+			if w.checkServer(began) != nil {
 				return
 			}
 			began = time.Now()
 		}
 	}
-	w.noteMissing(began)
+	w.checkServer(began)
 }
 
-// turn lets one caller at a time go over all keys of a queue.
-type turn chan struct{}
-
-// take waits for the turn, and done gives it back. The error says that others kept it until ctx ended; done
-// does nothing then.
-func (t turn) take(ctx context.Context) (done func(), err error) {
+// takeTurn waits for the turn to go over all keys of r in the states, or of all states without any. It needs no
+// turn if r's lists have them all. Without a turn r.missing is why, and only the lists are gone over.
+func (h *Handler) takeTurn(r *reading, states ...string) (giveBack func()) {
+	hasMore := func(state string) bool { return r.lists[state].hasMore }
+	if len(states) > 0 && !slices.ContainsFunc(states, hasMore) {
+		return func() {}
+	}
 	select {
-	case t <- struct{}{}:
-		return func() { <-t }, nil
-	case <-ctx.Done():
-		return func() {}, refuse(http.StatusServiceUnavailable,
-			"Others are going over all keys: try again in a minute.")
+	case h.turn <- struct{}{}:
+		return func() { <-h.turn }
+	case <-r.ctx.Done():
+		r.missing = cmp.Or(r.missing, errBusy)
+		return func() {}
 	}
-}
-
-// turnFor takes the turn to go over all keys of r in the states, unless r's lists have them all.
-func (h *Handler) turnFor(r *reading, states ...string) (done func(), err error) {
-	if slices.ContainsFunc(states, func(state string) bool { return r.lists[state].hasMore }) {
-		return h.searching.take(r.ctx)
-	}
-	return func() {}, nil
 }

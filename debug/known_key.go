@@ -76,12 +76,9 @@ func (k *knownKey) failure() *worker.FailedKey[any] {
 	return cmp.Or(k.inPools.Failing, k.inPools.GivenUp)
 }
 
-// failedState returns whether the key fails or was given up, if it is one of these.
-func (k *knownKey) failedState() string {
-	if k.inPools.GivenUp != nil && k.inPools.Failing == nil && k.inQueue.Failures.Count == 0 {
-		return stateGivenUp
-	}
-	return stateFailing
+// isGivenUp reports whether the key was given up, and has not failed again.
+func (k *knownKey) isGivenUp() bool {
+	return k.inPools.GivenUp != nil && k.inPools.Failing == nil && k.inQueue.Failures.Count == 0
 }
 
 // hasError reports whether the last error of the key contains text, as it is or as the page shows it.
@@ -120,8 +117,8 @@ func (k *knownKey) addPool(s worker.KeySnapshot[any]) {
 	}
 }
 
-// ask asks the queue for what it knows of the key, unless that is known.
-func (r *reading) ask(k *knownKey) {
+// askQueue asks the queue for what it knows of the key, unless it was asked.
+func (r *reading) askQueue(k *knownKey) {
 	if k.hasAsked {
 		return
 	}
@@ -131,16 +128,16 @@ func (r *reading) ask(k *knownKey) {
 	})
 }
 
-// look asks the queue and its pools for all that they know of the key.
-func (r *reading) look(k *knownKey) {
+// askAll asks the queue, again if it was asked, and its pools for all that they know of the key.
+func (r *reading) askAll(k *knownKey) {
 	k.hasAsked = false
-	r.ask(k)
+	r.askQueue(k)
 	if r.missing == nil { // A pool asks the queue.
-		r.anyPool(func(p *worker.Inspector) bool { k.addPool(p.SnapshotKey(k.key())); return true })
+		r.eachPool(func(p *worker.Inspector) bool { k.addPool(p.SnapshotKey(k.key())); return true })
 	}
 	isKey := func(kept operate.GivenUpKey[any]) bool { return kept.Key == k.key() }
-	if i := slices.IndexFunc(r.kept, isKey); i >= 0 {
+	if i := slices.IndexFunc(r.keptAsGivenUp, isKey); i >= 0 {
 		k.kept = true
-		k.inPools.GivenUp = cmp.Or(k.inPools.GivenUp, fromKept(r.kept[i]).inPools.GivenUp)
+		k.inPools.GivenUp = cmp.Or(k.inPools.GivenUp, fromKept(r.keptAsGivenUp[i]).inPools.GivenUp)
 	}
 }

@@ -27,9 +27,9 @@ type page struct {
 
 // newPage returns a page that has gone over that many keys, and whose query has these names and values in
 // turn.
-func newPage(looked int, json any, query ...any) page {
+func newPage(walked int, json any, query ...any) page {
 	p := page{json: json, HrefJSON: href(append(query, "format", "json")...)}
-	if looked <= fewKeys {
+	if walked <= fewKeys {
 		p.Refresh = refreshSeconds
 	}
 	return p

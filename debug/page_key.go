@@ -23,13 +23,10 @@ func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
 	w, s := &keyWalk{reading: r}, r.startSearch(text, id)
 	if !s.exact {
 		r.readKeys()
-		done, err := h.searching.take(r.ctx)
-		defer done() // At the end, because a look may ask the queue's server.
-		if w.hasLeft = err != nil; err == nil {
-			s.goOver(w.all())
-		}
+		defer h.takeTurn(r)() // until the end, because finish may ask the queue's server
+		s.goOver(w.all())
 	}
-	s.look(r)
+	s.finish(r)
 	p := &keyPage{Queue: r, Search: cut(text, maxKey), More: s.more, Incomplete: w.isPartial()}
 	p.Exact = s.exact || id != ""
 	for _, k := range s.keys {
@@ -38,7 +35,7 @@ func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
 	if p.Exact && len(p.Keys) == 1 {
 		p.Story = &p.Keys[0]
 	}
-	p.page = newPage(w.looked, object{
+	p.page = newPage(w.walked, object{
 		"time": r.At.UTC(), "queue": r.json(), "exact": p.Exact, "keys": keysJSON(p.Keys), "more": p.More,
 		"incomplete": p.Incomplete,
 	}, "queue", r.ID(), "key", text, "id", id)

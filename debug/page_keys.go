@@ -25,27 +25,15 @@ func (h *Handler) keysPage(r *reading, of stateSection, query url.Values) *keysP
 		text = cut(query.Get("error"), maxError)
 	}
 	r.readKeys()
-	done, err := h.turnFor(r, of.State)
-	defer done()
-	w := &keyWalk{reading: r}
-	found := w.keys(text, of.State)
-	if err != nil {
-		found = filtered(w.listed(of.State), func(k knownKey) bool { return k.hasError(text) })
-	}
+	defer h.takeTurn(r, of.State)()
+	w, total := &keyWalk{reading: r}, 0
 	var keys []knownKey
-	total := 0
-	for k := range found {
-		total++
-		if total <= maxListed {
+	for k := range w.keys(text, of.State) {
+		if total++; total <= maxListed {
 			keys = append(keys, k)
 		}
 	}
-	missing := r.Missing()
-	if missing == "" && err != nil {
-		missing = err.Error()
-	}
-	p := &keysPage{Queue: r}
-	p.More = err != nil || w.isPartial() || total > len(keys)
+	p := &keysPage{Queue: r, More: w.isPartial() || total > len(keys)}
 	p.Pager = newPager(query, len(keys), maxKeys, func(page int) string {
 		return href("page", page, "queue", r.ID(), "state", of.State, "error", text)
 	})
@@ -56,10 +44,10 @@ func (h *Handler) keysPage(r *reading, of stateSection, query url.Values) *keysP
 	if r.lists[of.State].hasMore {
 		p.Section.Hint += fmt.Sprintf("; those after the first %d in no order", len(r.lists[of.State].keys))
 	}
-	p.page = newPage(w.looked, object{
+	p.page = newPage(w.walked, object{
 		"time": r.At.UTC(), "queue": r.json(), "state": of.State, "keys": keysJSON(p.Section.Keys), "total": total,
-		"more": p.More, "page": p.Pager.Page, "pages": p.Pager.Pages, "error": missing,
+		"more": p.More, "page": p.Pager.Page, "pages": p.Pager.Pages, "error": r.Missing(),
 	}, "queue", r.ID(), "state", of.State, "error", text, "page", p.Pager.Page)
-	p.Error = missing
+	p.Error = r.Missing()
 	return p
 }

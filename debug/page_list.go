@@ -57,7 +57,7 @@ func (r *reading) longest() time.Duration {
 func (r *reading) trouble() int {
 	level := level(r.longest())
 	switch {
-	case r.Missing() != "":
+	case r.HasNoAnswer():
 		return 3
 	case level == "bad" || r.Wedged != nil || r.Workers.Stuck > 0 || r.GivenUp() > 0:
 		return 2

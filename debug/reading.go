@@ -36,10 +36,9 @@ type reading struct {
 	// Minute has the rates of the last minute.
 	Minute rates
 
-	// lists are the first keys of each state, and kept those that the queue itself keeps as given up: see
-	// readKeys.
-	lists map[string]keyList
-	kept  []operate.GivenUpKey[any]
+	// lists are the first keys of each state, and keptAsGivenUp those that the queue itself keeps: see readKeys.
+	lists         map[string]keyList
+	keptAsGivenUp []operate.GivenUpKey[any]
 	// missing is why not all that was asked for is known, or nil.
 	missing error
 }
@@ -161,12 +160,12 @@ func (r *reading) askServer(f func()) {
 	}
 	began := time.Now()
 	f()
-	r.noteMissing(began)
+	r.checkServer(began)
 }
 
-// noteMissing notes that the queue's server may not have answered since began (in real time): the queue
-// reports an outage, or it took so long that the queue has given up. It returns r.missing.
-func (r *reading) noteMissing(began time.Time) error {
+// checkServer sets r.missing if the queue's server may not have answered since began (in real time): the
+// queue reports an outage, or it took so long that the queue has given up. It returns r.missing.
+func (r *reading) checkServer(began time.Time) error {
 	if r.missing == nil {
 		s := leasing.StatsOf(r.entry.queue.Stats())
 		if s != nil && (s.Outage || time.Since(began) >= patience) {
@@ -176,6 +175,9 @@ func (r *reading) noteMissing(began time.Time) error {
 	return r.missing
 }
 
+// HasNoAnswer reports that the queue's server did not answer in time.
+func (r *reading) HasNoAnswer() bool { return r.missing == errNoAnswer }
+
 // Missing says why not all of the queue is known, or nothing.
 func (r *reading) Missing() string {
 	if r.missing == nil {
@@ -184,8 +186,8 @@ func (r *reading) Missing() string {
 	return r.missing.Error()
 }
 
-// anyPool calls f for each pool, and reports whether it is true for one.
-func (r *reading) anyPool(f func(*worker.Inspector) bool) (is bool) {
+// eachPool calls f for each pool, and reports whether it was true for one.
+func (r *reading) eachPool(f func(*worker.Inspector) bool) (is bool) {
 	for _, p := range r.Pools {
 		is = f(p.pool) || is
 	}

@@ -68,11 +68,11 @@ func (s *search) goOver(keys iter.Seq[knownKey]) {
 	}
 }
 
-// look asks for all that is known of the keys that were found: a key may be in two states, or has moved
+// finish asks for all that is known of the keys that were found: a key may be in two states, or has moved
 // meanwhile. Those that have gone are left out.
-func (s *search) look(r *reading) {
+func (s *search) finish(r *reading) {
 	for i := range s.keys {
-		r.look(&s.keys[i])
+		r.askAll(&s.keys[i])
 	}
 	hasGone := func(k knownKey) bool { return r.missing == nil && k.state() == "" }
 	s.keys = slices.DeleteFunc(s.keys, hasGone)
