@@ -368,6 +368,9 @@ func inspect(h interface {
 	if q.SnapshotKeys == nil {
 		q.SnapshotKeys = func() iter.Seq[workqueue.KeySnapshot[any]] { return func(func(workqueue.KeySnapshot[any]) bool) {} }
 	}
+	if q.FailingKeys == nil {
+		q.FailingKeys = func(limit int) []workqueue.KeySnapshot[any] { return q.Snapshot(limit).Failing }
+	}
 	if q.AddCause == nil && q.Add != nil {
 		q.AddCause = func(key any, _ workqueue.Cause) { q.Add(key) }
 	}

@@ -8,8 +8,12 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// listLen is how many keys of a state a queue is asked for. It returns no more.
-const listLen = 512
+const (
+	// listLen is how many keys of a state a queue is asked for. A Snapshot has no more.
+	listLen = 512
+	// maxFailing is how many failing keys are asked for if that many fail.
+	maxFailing = 10_000
+)
 
 // keyList has the first keys of a state, in the order in which pages show them. hasMore reports that there
 // may be others, which a keyWalk finds.
@@ -42,12 +46,12 @@ func newKeyList(keys iter.Seq[knownKey], ofQueue int) keyList {
 	return keyList{slices.Collect(keys), ofQueue >= listLen}
 }
 
-// failing returns the failing keys of s, the most failures first. If these are not all, those that the pools
-// know follow, unless the pools would ask a server for them.
+// failing returns the failing keys of s, the most failures first. If these are not all, a queue that need not
+// ask a server for them has more.
 func (r *reading) failing(s workqueue.Snapshot[any]) keyList {
 	list := newKeyList(keysOf(s.Failing), len(s.Failing))
 	if list.hasMore && r.Stats.Shared == nil {
-		list.keys = slices.Collect(distinct(nil, slices.Values(list.keys), r.inPools(worker.KeyFailing, s)))
+		list.keys = slices.Collect(keysOf(r.entry.queue.FailingKeys(maxFailing)))
 	}
 	return list
 }

@@ -77,12 +77,10 @@ func (k knownKey) printable(text string) knownKey {
 		h.Key, h.Reason = text, short(h.Reason, maxKey)
 		p.OnHold = &h
 	}
-	for _, of := range []**worker.FailedKey[any]{&p.Failing, &p.GivenUp} {
-		if *of != nil {
-			f := **of
-			f.Key, f.Err = text, short(f.Err, maxError)
-			*of = &f
-		}
+	if p.GivenUp != nil {
+		f := *p.GivenUp
+		f.Key, f.Err = text, short(f.Err, maxError)
+		p.GivenUp = &f
 	}
 	return k
 }
@@ -127,17 +125,9 @@ func (k keyRow) Since() time.Time {
 	return k.InQueue.Since
 }
 
-// Due returns when a waiting key comes due, if that is known.
-func (k keyRow) Due() time.Time {
-	if f := k.InPools.Failing; k.InQueue.Due.IsZero() && f != nil {
-		return f.NextTry
-	}
-	return k.InQueue.Due
-}
-
-// FailedAt returns when a key was given up that does not fail again, if that is known.
-func (k keyRow) FailedAt() (t time.Time) {
-	if f := k.InPools.GivenUp; f != nil && k.InPools.Failing == nil {
+// GivenUpAt returns when a key was given up that does not fail again, if that is known.
+func (k keyRow) GivenUpAt() (t time.Time) {
+	if f := k.InPools.GivenUp; f != nil && k.InQueue.Failures.Count == 0 {
 		t = f.Time
 	}
 	return t

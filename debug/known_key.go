@@ -73,12 +73,12 @@ func (k *knownKey) failure() *worker.FailedKey[any] {
 	if f := k.inQueue.Failures; f.Count > 0 {
 		return &worker.FailedKey[any]{Attempt: f.Count, Since: f.Since, Err: f.Err}
 	}
-	return cmp.Or(k.inPools.Failing, k.inPools.GivenUp)
+	return k.inPools.GivenUp
 }
 
 // isGivenUp reports whether the key was given up, and has not failed again.
 func (k *knownKey) isGivenUp() bool {
-	return k.inPools.GivenUp != nil && k.inPools.Failing == nil && k.inQueue.Failures.Count == 0
+	return k.inPools.GivenUp != nil && k.inQueue.Failures.Count == 0
 }
 
 // hasError reports whether the last error of the key contains text, as it is or as the page shows it.
@@ -98,7 +98,7 @@ func (k *knownKey) state() string {
 		return string(k.inQueue.State)
 	case k.inPools.Running != nil || k.inPools.OnHold != nil:
 		return stateProcessing
-	case k.inPools.Failing != nil || k.inQueue.Requeues > 0:
+	case k.inQueue.Failures.Count > 0:
 		return stateFailing
 	case k.inPools.GivenUp != nil:
 		return stateGivenUp
@@ -106,11 +106,11 @@ func (k *knownKey) state() string {
 	return ""
 }
 
-// addPool adds what another pool says of the key.
+// addPool adds what another pool says of the key. That it fails the queue says itself.
 func (k *knownKey) addPool(s worker.KeySnapshot[any]) {
 	p := &k.inPools
 	p.Running, p.OnHold = cmp.Or(p.Running, s.Running), cmp.Or(p.OnHold, s.OnHold)
-	p.Failing, p.GivenUp = cmp.Or(p.Failing, s.Failing), cmp.Or(p.GivenUp, s.GivenUp)
+	p.GivenUp = cmp.Or(p.GivenUp, s.GivenUp)
 	p.AtOnce, p.MaxAttempts = max(p.AtOnce, s.AtOnce), max(p.MaxAttempts, s.MaxAttempts)
 	if p.Causes.IsZero() {
 		p.Causes = s.Causes

@@ -320,7 +320,7 @@ func TestPoolOfTheKeysQueue(t *testing.T) {
 		pool := inspectorOf(func(int) worker.Snapshot[any] {
 			return worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Wanted: 1},
 				Running: []worker.RunningKey[any]{{Key: "a"}},
-				Failing: []worker.FailedKey[any]{{Key: "a", Err: name + " failed"}}}
+				GivenUp: []worker.FailedKey[any]{{Key: "a", Err: name + " failed"}}}
 		})
 		pool.Queue.Queue = q
 		pool.Cancel = func(any) bool { cancelled[name]++; return true }

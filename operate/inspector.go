@@ -21,8 +21,10 @@ type Inspector struct {
 	Add          func(key any)
 	AddCause     func(key any, cause workqueue.Cause)
 
-	// Forget also makes the limiter forget. It is nil without a limiter.
-	Forget func(key any)
+	// Forget, which also makes the limiter forget, and FailingKeys are nil without a limiter.
+
+	Forget      func(key any)
+	FailingKeys func(limit int) []workqueue.KeySnapshot[any]
 
 	// Methods of [Operable], or nil. Without groups, theirs are nil as well.
 
@@ -58,7 +60,7 @@ func InspectorOf(q any, untyped workqueue.Extended[any]) Inspector {
 		Add: untyped.Add, AddCause: untyped.AddCause,
 	}
 	if q, ok := untyped.(workqueue.ExtendedRateLimiting[any]); ok {
-		i.Forget = q.Forget
+		i.Forget, i.FailingKeys = q.Forget, q.FailingKeys
 	}
 	if q, ok := untyped.(Operable[any]); ok {
 		i.AddWithPriority, i.Remove, i.Pause, i.Resume = q.AddWithPriority, q.Remove, q.Pause, q.Resume
