@@ -4,6 +4,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
@@ -19,7 +20,6 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 )
 
@@ -48,6 +48,7 @@ func newBrowser(t *testing.T) *browser {
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
 		chromedp.NoFirstRun,
+		chromedp.WSURLReadTimeout(time.Minute), // A busy machine starts it slowly.
 		chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true),
@@ -114,16 +115,30 @@ func eval[R any](b *browser, expression string) R {
 	return run(b, chromedp.Evaluate[R](expression))
 }
 
-// wait waits until a JavaScript expression is true. (chromedp.Poll names the execution context that it has heard of
-// last, which right after a navigation may be the one before.)
+// wait waits until a JavaScript expression is true. (chromedp.Poll names the execution context that it has
+// heard of last, which right after a navigation may be the one before.) During a navigation there may be no
+// page to ask.
 func (b *browser) wait(expression string) {
 	b.t.Helper()
-	for until := time.Now().Add(time.Minute); !eval[bool](b, "!!("+expression+")"); {
-		if time.Now().After(until) {
-			b.t.Fatalf("after a minute, this is not true: %s", expression)
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	defer cancel()
+	for {
+		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		if is {
+			return
+		}
+		if ctx.Err() != nil {
+			b.t.Fatalf("after a minute, this is not true: %s (%v)", expression, err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// click clicks what a page has, or will have after its next refresh.
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	b.wait(fmt.Sprintf("document.querySelector(%q) !== null", selector))
+	eval[bool](b, fmt.Sprintf("document.querySelector(%q).click(), true", selector))
 }
 
 func (b *browser) open(url string) {
@@ -131,12 +146,14 @@ func (b *browser) open(url string) {
 	run(b, chromedp.Navigate(url))
 }
 
-// follow clicks a link.
+// follow clicks a link or a form's button, and waits for the page to which that leads. The click comes from a
+// timer, so that this page is still there to answer.
 func (b *browser) follow(selector string) {
 	b.t.Helper()
-	within(b, func(ctx context.Context) (*network.Response, error) {
-		return chromedp.RunResponse(ctx, chromedp.Click(chromedp.CSS(selector)))
-	})
+	b.wait(fmt.Sprintf("document.querySelector(%q) !== null", selector))
+	const later = "window.isOld = true, setTimeout(() => document.querySelector(%q).click()), true"
+	eval[bool](b, fmt.Sprintf(later, selector))
+	b.wait(`window.isOld === undefined && document.readyState === "complete"`)
 }
 
 // look is a kind of screen and of reader.

@@ -52,12 +52,14 @@ func TestFocusAfterAnAction(t *testing.T) {
 	press(`[data-action=resume]`, "Resumed the queue.", "Pause queue")
 	eval[bool](b, `document.getElementById("done").textContent = "", true`)
 	// What answers is a login page, or a program whose actions were switched off: it has answered, and did
-	// nothing.
+	// nothing. The page does not refresh itself meanwhile, which would say something else.
+	b.click("#pause")
 	eval[bool](b,
 		`window.real = fetch, window.fetch = async () => new Response("", { status: 405, headers: { "Content-Type": "text/plain" } }), true`)
-	eval[bool](b, `document.querySelector("[data-action=pause]").click(), true`)
+	b.click("[data-action=pause]")
 	b.wait(`document.getElementById("note").textContent === "The program did not do it: status 405."`)
 	eval[bool](b, `window.fetch = real, true`)
+	b.click("#pause")
 	press(`[data-action][data-key="key 0"]`, "Removed key 0, and forgot its failures.",
 		"live"+eval[string](b, `document.getElementById("live").innerText.slice(0, 20)`))
 	b.wantNoComplaints()

@@ -60,9 +60,10 @@ func (p *program) keyPage(t *testing.T, queue, key string) string {
 func TestFits(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.reports(t)
-	p.page.InspectPool("thumbnails", worker.Inspector{Stats: func() worker.Stats {
+	invoices := operate.Inspect(p.invoice)
+	p.page.InspectPool("thumbnails", worker.Inspector{Queue: invoices, Stats: func() worker.Stats {
 		return worker.Stats{Name: "thumbnails", Wanted: 1000, Living: 1000, Busy: 1000, Stuck: 100,
-			Failing: 1_234_567}
+			GivenUpKeys: 1_234_567}
 	}, Keys: func(worker.KeyState) iter.Seq[worker.KeySnapshot[any]] {
 		return func(func(worker.KeySnapshot[any]) bool) {}
 	}})

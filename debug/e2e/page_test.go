@@ -159,7 +159,7 @@ func (p *program) uploads(t *testing.T) {
 // await waits until is returns true, but not forever.
 func await(t *testing.T, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it does not come")
 		}
@@ -202,7 +202,7 @@ type watchedClock struct {
 // awaitMore waits until somebody has waited more often than n times.
 func (c *watchedClock) awaitMore(t *testing.T, n int64) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); c.waits.Load() <= n; time.Sleep(100 * time.Microsecond) {
+	for end := time.Now().Add(time.Minute); c.waits.Load() <= n; time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(end) {
 			t.Fatal("the sampler does not look")
 		}
@@ -318,6 +318,18 @@ func TestFocus(t *testing.T) {
 	}
 }
 
+// next returns the next action that is reported.
+func next(t *testing.T, actions <-chan debug.Action) debug.Action {
+	t.Helper()
+	select {
+	case a := <-actions:
+		return a
+	case <-time.After(time.Minute):
+		t.Fatal("no action comes")
+		panic(nil)
+	}
+}
+
 // A button does what it says, and the page shows that it was done.
 func TestActions(t *testing.T) {
 	actions := make(chan debug.Action, 10)
@@ -334,18 +346,12 @@ func TestActions(t *testing.T) {
 	b.open(p.url + "?queue=exports")
 	click := func(selector string) debug.Action {
 		t.Helper()
-		b.wait(fmt.Sprintf("document.querySelector(%q) !== null", selector))
-		eval[bool](b, fmt.Sprintf("document.querySelector(%q).click(), true", selector))
-		select {
-		case a := <-actions:
-			if a.Err != nil {
-				t.Errorf("%+v", a)
-			}
-			return a
-		case <-time.After(30 * time.Second):
-			t.Fatalf("%s did nothing", selector)
-			panic(nil)
+		b.click(selector)
+		a := next(t, actions)
+		if a.Err != nil {
+			t.Errorf("%+v", a)
 		}
+		return a
 	}
 	eval[bool](b, `window.confirm = () => true, true`)
 	if a := click(`[data-action=pause]`); a.Name != "pause" || a.Queue != "exports" {
@@ -401,22 +407,16 @@ func TestOperator(t *testing.T) {
 	p.reports(t)
 	b := newBrowser(t)
 	b.be(looks[2])
-	// asked has the questions that were answered with yes.
+	// press returns what came of the press of a button that asks that question.
 	press := func(selector, question string) debug.Action {
 		t.Helper()
-		b.wait(fmt.Sprintf("document.querySelector(%q) !== null", selector))
 		eval[bool](b, `window.asked = [], window.confirm = (q) => { asked.push(q); return true }, true`)
-		eval[bool](b, fmt.Sprintf("document.querySelector(%q).click(), true", selector))
-		select {
-		case a := <-actions:
-			if got := eval[string](b, `asked.join()`); got != question || a.Err != nil {
-				t.Errorf("%s: asked %q, did %+v", selector, got, a)
-			}
-			return a
-		case <-time.After(30 * time.Second):
-			t.Fatalf("%s did nothing", selector)
-			panic(nil)
+		b.click(selector)
+		a := next(t, actions)
+		if got := eval[string](b, `asked.join()`); got != question || a.Err != nil {
+			t.Errorf("%s: asked %q, did %+v", selector, got, a)
 		}
+		return a
 	}
 	b.open(p.url + "?queue=uploads")
 	eval[bool](b, `document.querySelector("[name=key]").value = "ubuntu-26.04.iso", true`)

@@ -106,17 +106,15 @@ func eventually(t *testing.T, is func() bool) {
 	}
 }
 
-// page returns what the page has for a query, and how long it took.
-func page(h *debug.Handler, query string) (body string, took time.Duration) {
-	began := time.Now()
+// page returns what the page has for a query.
+func page(h *debug.Handler, query string) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/"+query, nil))
-	return w.Body.String(), time.Since(began)
+	return w.Body.String()
 }
 
-// While the server is stopped (it accepts connections and is silent) or gone, no page takes much longer than
-// five seconds, each says that the server does not answer, and none that a key is not there. Then everything
-// is as before.
+// While the server is stopped (it accepts connections and is silent) or gone, each page says that the server
+// does not answer, and none that a key is not there. Then everything is as before.
 func TestPageInAnOutage(t *testing.T) {
 	for name, outage := range map[string]struct{ begin, end func(*server) }{
 		"stopped": {func(s *server) { s.signal(syscall.SIGSTOP) }, func(s *server) { s.signal(syscall.SIGCONT) }},
@@ -143,7 +141,7 @@ func TestPageInAnOutage(t *testing.T) {
 			}
 			q.AddAfter("a", time.Hour)
 			eventually(t, func() bool { _, found := q.SnapshotKey("a"); return found })
-			if body, _ := page(h, "?queue=q&key=a"); !strings.Contains(body, "<code>a</code>") {
+			if body := page(h, "?queue=q&key=a"); !strings.Contains(body, "<code>a</code>") {
 				t.Fatalf("before: %s", body)
 			}
 			outage.begin(s)
@@ -155,10 +153,7 @@ func TestPageInAnOutage(t *testing.T) {
 				"?queue=q&key=b":                 "that was looked at is called",
 				"?queue=q&state=failing&error=x": "There may be more keys",
 			} {
-				body, took := page(h, query)
-				if took > 10*time.Second { // Five, and this machine may be slow.
-					t.Errorf("%q takes %v", query, took)
-				}
+				body := page(h, query)
 				if !strings.Contains(body, want) || strings.Contains(body, "may be done") ||
 					strings.Contains(body, "No key waits") {
 					t.Errorf("%q: no %q in %s", query, want, body)
@@ -166,7 +161,7 @@ func TestPageInAnOutage(t *testing.T) {
 			}
 			outage.end(s)
 			eventually(t, func() bool {
-				body, _ := page(h, "?queue=q&key=a")
+				body := page(h, "?queue=q&key=a")
 				return strings.Contains(body, "<code>a</code>") && !strings.Contains(body, "did not answer in time")
 			})
 		})
@@ -181,7 +176,7 @@ func TestPageOutageWithoutMetrics(t *testing.T) {
 	q := s.queue(t, redisqueue.Config[string]{Name: "q", Logger: silent})
 	defer debug.Register(h, "q", q)()
 	shown := func() bool {
-		body, _ := page(h, "")
+		body := page(h, "")
 		return strings.Contains(body, "did not answer in time")
 	}
 	if shown() {
