@@ -104,8 +104,8 @@ func (w *keyWalk) allInQueue(yield func(knownKey) bool) {
 }
 
 // takeTurn waits for the turn to go over all keys of r in the states, or in all states if there are none. It
-// needs no turn if r's lists have them all. Without a turn r.missing is why, and a keyWalk goes over the lists
-// alone.
+// needs no turn if r's lists have them all. Without a turn r.missing is why, and a keyWalk only goes over the
+// lists.
 func (h *Handler) takeTurn(r *reading, states ...string) (giveBack func()) {
 	hasMore := func(state string) bool { return r.lists[state].hasMore }
 	if len(states) > 0 && !slices.ContainsFunc(states, hasMore) {
