@@ -3,7 +3,6 @@ package handlertest_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -60,50 +59,6 @@ func TestOthers(t *testing.T) {
 	handlertest.Converges(t, scenario(true))
 }
 
-// What a handler writes while its cache lags does not mean that it never comes to rest.
-func TestWritesWhileTheCacheLags(t *testing.T) {
-	scenario := func(s scenario) {
-		apps := apps(s)
-		apps.Set("web", app{})
-		s.Start = func(p process) handler {
-			c := apps.Client(p)
-			return func(ctx context.Context, key string) error {
-				web, _ := c.Cached(key)
-				for n := 0; web.Value.Status == 0 && n < 1500 && web.Value.Spec == 0; n++ {
-					now, err := c.Get(ctx, key)
-					if err != nil {
-						return err
-					}
-					now.Value.Status++
-					if _, err = c.Update(ctx, now); err != nil {
-						return err
-					}
-					if web, _ = c.Cached(key); web.Value.Status > 0 {
-						break
-					}
-				}
-				return nil
-			}
-		}
-		s.Measure = func() any { return nil }
-	}
-	t.Setenv("HANDLERTEST", "lag:apps#1=10s")
-	handlertest.Converges(t, scenario)
-}
-
-// A known mistake that shows undisturbed hides nothing either.
-func TestAcceptUndisturbed(t *testing.T) {
-	t.Setenv("HANDLERTEST_RUNS", "300")
-	scenario := func(s scenario) {
-		twoMistakes(s)
-		s.Check(func() error { return fmt.Errorf("the note is not translated") })
-		s.Accept("the note is not translated", "it will be")
-	}
-	report, log := handlertest.FindNamed(t, t.Name(), scenario)
-	wantReport(t, report, "the outcome differs")
-	wantReport(t, log, `runs had a failure that is accepted: "the note is not translated" (it will be)`)
-}
-
 // Undisturbed, a cache shows a write before a call that begins at the same moment, whether the key or the world has
 // the name that comes first.
 func TestCacheShowsFirst(t *testing.T) {
@@ -154,24 +109,6 @@ func TestAcceptGoroutines(t *testing.T) {
 	wantReport(t, report, "the outcome differs")
 	wantReport(t, log, "goroutines are left")
 }
-
-// A handler that waits for room in a channel is stuck, and the report shows where.
-func TestFullChannel(t *testing.T) {
-	report := handlertest.Find(t, with(func(_ process, _ client) handler {
-		events := make(chan string, 1)
-		return func(context.Context, string) error {
-			events <- "one"
-			sendAnother(events)
-			return nil
-		}
-	}))
-	wantReport(t, report, "the handler waits", "for room in a channel", "record.NewFakeRecorder", "sendAnother")
-	if !strings.Contains(report, time.Hour.String()) {
-		t.Error(report)
-	}
-}
-
-func sendAnother(events chan<- string) { events <- "two" }
 
 // Runs is how many runs there are.
 func TestRuns(t *testing.T) {

@@ -2,6 +2,7 @@ package handlertest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,10 +27,8 @@ func TestNoHandlerCalled(t *testing.T) {
 // Others have no process, and their functions take no time.
 func TestClientOfOthers(t *testing.T) {
 	for name, use := range map[string]func(s scenario, get func()){
-		"At":       func(s scenario, get func()) { s.At(time.Second, get) },
-		"Sometime": func(s scenario, get func()) { s.Sometime("looks", get) },
-		"Measure":  func(s scenario, get func()) { s.Measure = func() any { get(); return nil } },
-		"Check":    func(s scenario, get func()) { s.Check(func() error { get(); return nil }) },
+		"At":      func(s scenario, get func()) { s.At(time.Second, get) },
+		"Measure": func(s scenario, get func()) { s.Measure = func() any { get(); return nil } },
 		"Always": func(s scenario, get func()) {
 			s.Always("is there", func() error {
 				if time.Now().Nanosecond() > 0 {
@@ -127,12 +126,15 @@ func TestAcceptAndWithout(t *testing.T) {
 		s.Accept("note ", "it is only a note")
 		s.Accept(" pods", "the cluster is large enough")
 		s.Accept("no such thing", "for the test")
+		s.Check(func() error { return errors.New("no translation") })
+		s.Accept("no translation", "it shows undisturbed, and hides nothing either")
 	})
 	if report != "" {
 		t.Error(report)
 	}
 	wantReport(t, log, `runs had a failure that is accepted: "note " (it is only a note)`,
-		`no run had the failure that is accepted: "no such`)
+		`no run had the failure that is accepted: "no such`,
+		`runs had a failure that is accepted: "no translation" (it shows undisturbed`)
 	handlertest.Converges(t, func(s scenario) {
 		twoMistakes(s)
 		s.Without(handlertest.Crash, handlertest.FailedCall, handlertest.LostAnswer, handlertest.Conflict)

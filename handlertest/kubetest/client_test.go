@@ -127,42 +127,6 @@ func TestFinalizers(t *testing.T) {
 	}, nil)
 }
 
-func TestGarbage(t *testing.T) {
-	owned := func(name string, owners ...client.Object) *corev1.Pod {
-		pod := &corev1.Pod{ObjectMeta: meta(name)}
-		for _, o := range owners {
-			pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1",
-				Kind: "ReplicaSet", Name: o.GetName(), UID: o.GetUID()})
-		}
-		return pod
-	}
-	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
-		a, b, o := &appsv1.ReplicaSet{ObjectMeta: meta("a")}, &appsv1.ReplicaSet{ObjectMeta: meta("b")},
-			&appsv1.ReplicaSet{ObjectMeta: meta("o")}
-		err := errors.Join(c.Create(ctx, a), c.Create(ctx, b), c.Create(ctx, o))
-		for _, pod := range []client.Object{owned("of-a", a), owned("of-both", a, b), owned("of-none"),
-			owned("of-o", o)} {
-			err = errors.Join(err, c.Create(ctx, pod))
-		}
-		err = errors.Join(err, c.Delete(ctx, a), c.Delete(ctx, o,
-			client.PropagationPolicy(metav1.DeletePropagationOrphan)),
-			c.Create(ctx, owned("too-late", a)))
-		if err != nil {
-			t.Error(err)
-		}
-	}, func(c client.Client) {
-		var list corev1.PodList
-		err := c.List(context.Background(), &list)
-		var names []string
-		for _, pod := range list.Items {
-			names = append(names, pod.Name)
-		}
-		if want := []string{"of-both", "of-none", "of-o"}; err != nil || !slices.Equal(names, want) {
-			t.Errorf("%v are left, %v, want %v", names, err, want)
-		}
-	})
-}
-
 func TestPatches(t *testing.T) {
 	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
 		o := &corev1.ConfigMap{ObjectMeta: meta("a"), Data: map[string]string{"x": "1"}}
@@ -326,27 +290,4 @@ func TestLabels(t *testing.T) {
 			t.Errorf("an object without a namespace: %v", err)
 		}
 	}, nil)
-}
-
-// Many objects with some writes each are many writes, and no endless ones.
-func TestManyObjects(t *testing.T) {
-	t.Setenv("HANDLERTEST", "crash#1=1s")
-	kubetest.Converges(t, func(s *kubetest.Scenario) {
-		cluster := kubetest.NewCluster(s, scheme.Scheme)
-		for i := range 110 {
-			cluster.Create(&corev1.ConfigMap{ObjectMeta: meta(fmt.Sprint("map-", i))})
-		}
-		cluster.Start(func(m *kubetest.Manager) error {
-			return builder.ControllerManagedBy(m).For(&corev1.ConfigMap{}).Complete(reconcile.Func(
-				func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-					var o corev1.ConfigMap
-					err := m.GetAPIReader().Get(ctx, request.NamespacedName, &o)
-					for len(o.Annotations) < 10 && err == nil {
-						metav1.SetMetaDataAnnotation(&o.ObjectMeta, fmt.Sprint(len(o.Annotations)), "")
-						err = m.GetClient().Update(ctx, &o)
-					}
-					return reconcile.Result{}, err
-				}))
-		})
-	})
 }

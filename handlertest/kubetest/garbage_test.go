@@ -78,79 +78,48 @@ func TestChildrenOfADeletedOwner(t *testing.T) {
 // dependent that another object also owns stays.
 func TestPropagation(t *testing.T) {
 	yes := true
+	of := func(owners ...client.Object) (refs []metav1.OwnerReference) {
+		for _, o := range owners {
+			refs = append(refs, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: o.GetName(),
+				UID: o.GetUID(), BlockOwnerDeletion: &yes})
+		}
+		return refs
+	}
 	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
 		other := &appsv1.ReplicaSet{ObjectMeta: meta("other")}
-		if err := c.Create(ctx, other); err != nil {
-			t.Fatal(err)
-		}
-		for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground,
-			metav1.DeletePropagationOrphan} {
-			name := map[bool]string{true: "f", false: "o"}[policy == metav1.DeletePropagationForeground]
+		err := c.Create(ctx, other)
+		for name, policy := range map[string]metav1.DeletionPropagation{"b": metav1.DeletePropagationBackground,
+			"f": metav1.DeletePropagationForeground, "o": metav1.DeletePropagationOrphan,
+			"w": metav1.DeletePropagationForeground} {
 			owner := &appsv1.ReplicaSet{ObjectMeta: meta(name)}
-			if err := c.Create(ctx, owner); err != nil {
-				t.Fatal(err)
+			err = errors.Join(err, c.Create(ctx, owner))
+			pod, both := &corev1.Pod{ObjectMeta: meta("of-" + name)}, &corev1.Pod{ObjectMeta: meta("of-both-" + name)}
+			pod.OwnerReferences, both.OwnerReferences = of(owner), of(owner, other)
+			if name == "w" { // Its owner waits for it.
+				pod.Finalizers = []string{finalizer}
 			}
-			pod := &corev1.Pod{ObjectMeta: meta("of-" + name)}
-			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name,
-				UID: owner.UID, BlockOwnerDeletion: &yes}}
-			both := pod.DeepCopy()
-			both.Name = "of-both-" + name
-			both.OwnerReferences = append(both.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1",
-				Kind: "ReplicaSet", Name: "other", UID: other.UID})
-			if err := errors.Join(c.Create(ctx, pod), c.Create(ctx, both),
-				c.Delete(ctx, owner, client.PropagationPolicy(policy))); err != nil {
-				t.Error(err)
+			err = errors.Join(err, c.Create(ctx, pod), c.Create(ctx, both),
+				c.Delete(ctx, owner, client.PropagationPolicy(policy)))
+			gone := c.Get(ctx, client.ObjectKeyFromObject(owner), owner)
+			if waits := gone == nil && owner.DeletionTimestamp != nil && len(owner.Finalizers) == 1; waits !=
+				(policy != metav1.DeletePropagationBackground) {
+				t.Errorf("%s: %v, %+v", policy, gone, owner.ObjectMeta)
 			}
-			if err := c.Get(ctx, client.ObjectKeyFromObject(owner), owner); err != nil ||
-				owner.DeletionTimestamp == nil || len(owner.Finalizers) != 1 {
-				t.Errorf("%s: %v, %+v", policy, err, owner.ObjectMeta)
-			}
+		}
+		if err != nil {
+			t.Error(err)
 		}
 	}, func(c client.Client) {
 		var pods corev1.PodList
 		var sets appsv1.ReplicaSetList
-		if err := c.List(context.Background(), &sets); err != nil || len(sets.Items) != 1 {
-			t.Errorf("%d owners are left, %v", len(sets.Items), err)
-		}
-		err := c.List(context.Background(), &pods)
-		var names []string
+		err := errors.Join(c.List(context.Background(), &sets), c.List(context.Background(), &pods))
+		var left []string
 		for _, pod := range pods.Items {
-			names = append(names, fmt.Sprint(pod.Name, len(pod.OwnerReferences)))
+			left = append(left, fmt.Sprint(pod.Name, len(pod.OwnerReferences)))
 		}
-		if err != nil || !slices.Equal(names, []string{"of-both-f1", "of-both-o1", "of-o0"}) {
-			t.Errorf("%v are left, %v", names, err)
+		if want := []string{"of-both-b2", "of-both-f1", "of-both-o1", "of-both-w1", "of-o0", "of-w1"}; err != nil ||
+			len(sets.Items) != 2 || !slices.Equal(left, want) {
+			t.Errorf("%v and %d owners are left, %v, want %v", left, len(sets.Items), err, want)
 		}
-	})
-}
-
-// Another controller makes the children ready, whenever they come.
-func TestOthersOfACluster(t *testing.T) {
-	t.Setenv("HANDLERTEST_RUNS", "300")
-	kubetest.Converges(t, func(s *kubetest.Scenario) {
-		cluster := kubetest.NewCluster(s, scheme.Scheme)
-		cluster.Create(replicaSet(2))
-		s.Others("the kubelet", func() {
-			var pods corev1.PodList
-			if err := cluster.Others().List(context.Background(), &pods); err != nil {
-				panic(err)
-			}
-			for _, pod := range pods.Items {
-				kubetest.Change(cluster, &pod, func(o *corev1.Pod) { o.Status.Phase = corev1.PodRunning })
-			}
-		})
-		s.Check(func() error {
-			var pods corev1.PodList
-			err := cluster.Others().List(context.Background(), &pods)
-			for _, pod := range pods.Items {
-				if err == nil && pod.Status.Phase != corev1.PodRunning {
-					err = fmt.Errorf("%s is %q", pod.Name, pod.Status.Phase)
-				}
-			}
-			if err == nil && len(pods.Items) != 2 {
-				err = fmt.Errorf("%d pods", len(pods.Items))
-			}
-			return err
-		})
-		cluster.Start(func(m *kubetest.Manager) error { return (&webs{m.GetClient(), true}).SetupWithManager(m) })
 	})
 }

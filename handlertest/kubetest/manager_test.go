@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/keyedqueue/workqueue/handlertest"
 	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
@@ -99,84 +98,6 @@ func TestReconciler(t *testing.T) {
 	wantReport(t, found, "extra:   Pod/d/web-* (4)", "web: creates Pod d/web-*",
 		"undisturbed, from where the stories part")
 	t.Log(found)
-}
-
-// bucket is an object with something outside, which a finalizer guards.
-type buckets struct {
-	client.Client
-	process *handlertest.Process
-	outside map[string]bool
-	right   bool
-}
-
-const finalizer = "example.com/bucket"
-
-func (r *buckets) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	var o corev1.ConfigMap
-	if err := r.Get(ctx, request.NamespacedName, &o); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	set := func(exists bool) error {
-		return r.process.Write(ctx, fmt.Sprint("bucket exists: ", exists), func() error {
-			if r.outside[o.Name] == exists {
-				return handlertest.ErrUnchanged
-			}
-			r.outside[o.Name] = exists
-			return nil
-		})
-	}
-	if o.DeletionTimestamp != nil {
-		if !controllerutil.ContainsFinalizer(&o, finalizer) {
-			return reconcile.Result{}, nil
-		}
-		if err := set(false); err != nil {
-			return reconcile.Result{}, err
-		}
-		patch := client.MergeFrom(o.DeepCopy())
-		controllerutil.RemoveFinalizer(&o, finalizer)
-		return reconcile.Result{}, client.IgnoreNotFound(r.Patch(ctx, &o, patch))
-	}
-	if !r.right { // The bucket comes before what guards it.
-		if err := set(true); err != nil {
-			return reconcile.Result{}, err
-		}
-	}
-	if controllerutil.AddFinalizer(&o, finalizer) {
-		if err := r.Update(ctx, &o); err != nil {
-			return reconcile.Result{}, client.IgnoreNotFound(err)
-		}
-	}
-	if !r.right {
-		return reconcile.Result{}, nil
-	}
-	return reconcile.Result{}, set(true)
-}
-
-// Somebody deletes an object while its finalizer is not there yet.
-func TestDeletedSometime(t *testing.T) {
-	t.Setenv("HANDLERTEST_RUNS", "200")
-	scenario := func(right bool) func(s *kubetest.Scenario) {
-		return func(s *kubetest.Scenario) {
-			cluster, outside := kubetest.NewCluster(s, scheme.Scheme), make(map[string]bool)
-			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a"}}
-			cluster.Create(o)
-			s.Sometime("deletes the bucket", func() { cluster.Delete(o) })
-			s.Check(func() error {
-				if outside["a"] {
-					return fmt.Errorf("the bucket is left")
-				}
-				return nil
-			})
-			cluster.Start(func(m *kubetest.Manager) error {
-				r := &buckets{m.GetClient(), m.Process, outside, right}
-				return builder.ControllerManagedBy(m).For(&corev1.ConfigMap{}).Complete(r)
-			})
-		}
-	}
-	kubetest.Converges(t, scenario(true))
-	found := kubetest.Find(t, scenario(false))
-	wantReport(t, found, "Check: the bucket is left", "somebody: deletes the bucket",
-		"somebody: deletes ConfigMap d/a")
 }
 
 // waits copies a ConfigMap's data to those that name it, when there is any.
@@ -257,6 +178,32 @@ func TestWatchesAndRequeue(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request comes back when its result says so, and not after a terminal error.
+func TestResults(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "1")
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		calls := 0
+		s.Measure = func() any { return nil }
+		s.Check(func() error {
+			if calls < 2 {
+				return fmt.Errorf("%d calls", calls)
+			}
+			return nil
+		})
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		cluster.Create(replicaSet(1))
+		cluster.Start(func(m *kubetest.Manager) error {
+			r := func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				if calls++; calls == 1 {
+					return reconcile.Result{RequeueAfter: time.Minute}, nil
+				}
+				return reconcile.Result{}, reconcile.TerminalError(errors.New("no"))
+			}
+			return builder.ControllerManagedBy(m).For(replicaSet(1)).Complete(reconcile.Func(r))
+		})
+	})
 }
 
 // An owner without a namespace owns objects in namespaces.

@@ -85,6 +85,8 @@ func reconcilesSome[T client.Object](c *kubetest.Cluster, o T, p predicate.Predi
 	})
 }
 
+const finalizer = "example.com/bucket"
+
 // config is the object of most mistakes.
 func config() *corev1.ConfigMap { return &corev1.ConfigMap{ObjectMeta: meta("a")} }
 
