@@ -223,7 +223,7 @@ var wrongCalls = []wrongHandler{
 			}
 		}
 	}, words: []string{"it never comes to rest", "writes to apps/web@2, and changes nothing",
-		"conflict:web#1=3ms"}},
+		"the last line again and again", "conflict:web#1=3ms"}},
 
 	{name: "cleans up only after what it has finished", scenario: func(s scenario, right bool) {
 		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)

@@ -69,9 +69,13 @@ func folded(lines []told) (short []told) {
 			continue
 		}
 		short = append(short, lines[i:i+n]...)
+		what := "line"
+		if n > 1 {
+			what = fmt.Sprint(n, " lines")
+		}
 		end := i + n*times
-		short = append(short, told{at: lines[end-1].at, text: fmt.Sprintf("... the last %d lines again and again, "+
-			"%d times more ...", n, times-1)})
+		short = append(short, told{at: lines[end-1].at, text: fmt.Sprintf("... the last %s again and again, "+
+			"%d times more ...", what, times-1)})
 		i = end
 	}
 	return short
