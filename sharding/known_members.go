@@ -146,7 +146,7 @@ func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
 func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 	d, err := decodeMember(r)
 	if err == nil && d.ID != id {
-		err = notOurs(r, fmt.Errorf("member %q", d.ID))
+		err = unreadable(r, fmt.Errorf("member %q", d.ID))
 	} else if err == nil && d.Slots != m.config.Slots {
 		err = otherSlots(r, d.Slots, m.config.Slots)
 	}

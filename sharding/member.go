@@ -158,8 +158,11 @@ func (m *Member) begin(ctx context.Context) error {
 			if last == nil || m.ctx.Err() == nil {
 				last = err
 			}
+			if errors.Is(err, ErrRestored) {
+				return ErrRestored
+			}
 			m.logFailure(&failures, "Cannot join yet", err)
-			isFinal := errors.Is(err, ErrIncompatible) || errors.Is(err, ErrRestored) ||
+			isFinal := errors.Is(err, ErrIncompatible) ||
 				errors.Is(err, ErrRefused) && m.now() >= m.config.Lease // A server that has just started may refuse.
 			if isFinal || m.sleep(ctx, m.retryDelay(), nil) != nil {
 				return fmt.Errorf("sharding: cannot join: %w", last)

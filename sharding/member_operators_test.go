@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -131,21 +132,26 @@ func TestMemberWhoseClockIsSetForward(t *testing.T) {
 	})
 }
 
-// The table is garbage, or of a newer format. The error names it, and says that it may be deleted. Nobody can
-// hand over anything, so Leave does not wait, also with nobody beside it.
+// The table is of a newer format, or a Lease of somebody else. The error names it, and says that it may be
+// deleted. Nobody can hand over anything, so Leave does not wait, also with nobody beside it.
 func TestTableOfNobody(t *testing.T) {
-	for _, data := range []string{"garbage", `{"format":9}`} {
+	for _, data := range []string{"", `{"format":9}`} {
 		synctest.Test(t, func(t *testing.T) {
 			server := newSimServer()
 			store := Leases(server, "ns")
 			a, b, _, _ := two(t, store, 2)
-			setData(server, "g-table", data)
+			server.edit("g-table", func(l *coordinationv1.Lease) {
+				l.Annotations[dataAnnotation] = data
+				if data == "" {
+					l.Labels = nil
+				}
+			})
 			time.Sleep(10 * time.Second)
 			wantHeld(t, 0, 0)(a, b)
-			if err := a.Err(); err == nil || !strings.Contains(err.Error(), "g-table") {
-				t.Error(err)
+			if err := a.Err(); !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "g-table") {
+				t.Error("FAILURE:", err)
 			}
-			if data == "garbage" {
+			if data == "" {
 				mustDelete(t, store, "g-table")
 				wantNoSlotTwiceFor(t, 20*time.Second, a, b)
 				wantHeld(t, 1, 1)(a, b)
@@ -155,6 +161,32 @@ func TestTableOfNobody(t *testing.T) {
 				if err := mustLeave(t, m, time.Second); err != nil {
 					t.Error("FAILURE:", err)
 				}
+			}
+		})
+	}
+}
+
+// Somebody damages the table, by whose last state a holds slots and is cut off. Its record is gone as well, so
+// nothing that c can read shows that. c replaces the table, and nobody has slots before a lease has passed.
+func TestDamagedTable(t *testing.T) {
+	for _, data := range []string{"", "garbage", "{}", `{"format":1,"table":"t","slots":2,"epoch":5}`} {
+		synctest.Test(t, func(t *testing.T) {
+			server := newSimServer()
+			store := Leases(server, "ns")
+			a, b, ofA, ofB := two(t, store, 2)
+			ofA.cutOff(true)
+			ofB.cutOff(true)
+			mustDelete(t, store, "g-member-"+a.ID())
+			mustDelete(t, store, "g-member-"+b.ID())
+			before := mustGet(t, store, "g-table").UID
+			setData(server, "g-table", data)
+			c := mustJoin(t, store, Config{Name: "c", Slots: 2})
+			wantNoSlotTwiceFor(t, 10*time.Second, a, b, c)
+			ofB.cutOff(false)
+			wantNoSlotTwiceFor(t, 10*time.Second, a, b, c)
+			wantHeld(t, 0, 1, 1)(a, b, c)
+			if after := mustGet(t, store, "g-table").UID; after != before {
+				t.Errorf("FAILURE: another Lease %s", after)
 			}
 		})
 	}

@@ -34,6 +34,12 @@ func (m *Member) register(q memberQueue) (err error) {
 }
 
 func (m *Member) registerLocked(q memberQueue) error {
+	switch {
+	case m.mu.restored:
+		return ErrRestored
+	case m.mu.phase >= leaving:
+		return ErrLeft
+	}
 	name, hash := q.nameAndHash()
 	all, made := m.config.Queues, m.mu.queueNames
 	if slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
@@ -49,7 +55,6 @@ func (m *Member) registerLocked(q memberQueue) error {
 	signal(m.toRefresh) // The record says whether the member takes slots.
 	queues := append(slices.Clone(*m.queues.Load()), q)
 	m.queues.Store(&queues)
-	m.mu.effects.shutDown = m.mu.effects.shutDown || m.mu.restored
 	return nil
 }
 

@@ -312,7 +312,7 @@ func (w *world) child(key string) int {
 func (w *world) createLocked(key string, version, exists int) {
 	if w.mu.children[key] >= version {
 		w.mu.createdTwice++
-		if exists < version && !w.mu.deletes {
+		if exists < version && !w.mu.edited {
 			w.failLocked("version %d of %s has a child that a read past the cache did not show", version, key)
 		}
 		return
@@ -344,14 +344,14 @@ func (w *world) begin(key string, h *handling) {
 		if other.p != h.p && other.active() {
 			w.failLocked("%s handles %s while %s handles it", h.p.name, key, other.p.name)
 		} else if other.p.intruder == h.p.intruder && // Of intruders only contexts count.
-			other.p != h.p && !w.mu.deletes && other.lives() {
+			other.p != h.p && !w.mu.edited && other.lives() {
 			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key,
 				other.p.name)
 		}
 	}
 	epoch, _ := Fence(h.ctx)
 	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && epoch > 0 && h.p != last.p {
-		if !w.mu.deletes {
+		if !w.mu.edited {
 			w.failLocked("%s handles %s in epoch %d, and %s did in epoch %d", h.p.name, key, epoch, last.p.name,
 				last.epoch)
 		}

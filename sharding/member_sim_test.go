@@ -23,7 +23,8 @@ import (
 // killed and stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow,
 // fail, or succeed and report an error; the server refuses writes of all, of the table, or of the records of
 // others; watches stall, repeat or end; machines are suspended; loggers block and listings hang; leases
-// differ; handlers do not return, and create what their caches do not show; processes of other Slots join.
+// differ; handlers do not return, and create what their caches do not show; processes of other Slots join;
+// somebody damages the table.
 // Then all faults end, and the bounds of quiet times are checked as well. It cannot express wall clocks that
 // are set and backups that are restored, which have tests of their own.
 //
@@ -131,7 +132,7 @@ type world struct {
 		createdTwice int
 		stuck        bool // handlers may ignore their contexts
 		epochs       map[string]lastEpoch
-		deletes      bool // somebody has deleted the table of intruders
+		edited       bool // somebody has deleted or damaged a table
 	}
 }
 
@@ -212,7 +213,7 @@ func (w *world) storm() {
 		i := w.rand.IntN(len(w.processes))
 		p := w.processes[i]
 		d := time.Duration(w.rand.Int64N(int64(2 * simLease)))
-		switch action := w.rand.IntN(13); {
+		switch action := w.rand.IntN(14); {
 		case action < 3 && len(w.processes) < 8:
 			w.join(f)
 		case action == 3:
@@ -252,6 +253,9 @@ func (w *world) storm() {
 			time.AfterFunc(d, p.listing.resume)
 		case action == 12:
 			w.intrude(d)
+		case w.rand.IntN(4) == 0:
+			w.noteEdited()
+			w.logf("somebody damages the table: %t", setData(w.server, "g-table", "{"))
 		}
 	}
 }
@@ -288,19 +292,24 @@ func (w *world) calm() {
 	time.Sleep(4 * simLease)
 }
 
-// deleteSpoiled deletes a table that members cannot read, or whose hashes are not theirs.
+// deleteSpoiled deletes a table of other slots or hashes. Members replace a damaged one themselves.
 func (w *world) deleteSpoiled() {
 	if r, err := w.store.Get(context.Background(), "g-table"); err == nil {
 		own := map[string]string{"0": "string", "1": "string"}
 		if t, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) ||
-			len(contradictions(t.hashes, own)) > 0 {
+			err == nil && len(contradictions(t.hashes, own)) > 0 {
 			w.logf("somebody deletes the spoiled table: %v", w.store.Delete(context.Background(), r.Name, r.Version))
-			w.mu.Lock()
-			// It may be that of processes of other Slots, which no record of a living member shows.
-			w.mu.deletes = true
-			w.mu.Unlock()
+			w.noteEdited() // It may be that of processes of other Slots, which no record of a living member shows.
 		}
 	}
+}
+
+// noteEdited notes that somebody takes the table away. Then what it gave to a member does not count any more,
+// and epochs may go back.
+func (w *world) noteEdited() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.edited = true
 }
 
 // checkQuiet checks what holds without faults: shares, moves, bounds, and that no key was forgotten.

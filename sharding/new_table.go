@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// makeTable makes a table if the group has no table.
+// makeTable makes a table if the group has none that can be read.
 func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
-	t, known, due := m.tableToMake(now)
+	t, known, replaced, due := m.tableToMake(now)
 	if t == nil {
 		return due, nil
 	}
 	began := m.nowByBoth()
-	r, err := m.put(m.tableRecord(t, ""))
+	r, err := m.put(m.tableRecord(t, replaced))
 	m.noteWrite(t, err)
 	switch {
 	case err == nil:
 		m.logger.log(slog.LevelInfo, "Made a new table", "table", t.id)
 		return now, m.sawTable(r, began, known)
-	case errors.Is(err, ErrExists):
+	case errors.Is(err, ErrExists), errors.Is(err, ErrConflict): // with that of another member, or an edit
 		return m.now() + soon, m.confirm()
 	}
 	m.mu.Lock()
@@ -29,24 +29,24 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	return m.mu.makeTableFrom, err
 }
 
-// tableToMake returns the table to create now, and the table known so far. Without the former it returns when
-// to look again.
-func (m *Member) tableToMake(now time.Duration) (t, known *table, due time.Duration) {
+// tableToMake returns the table to make now, the one known so far, and the version of the damaged one that it
+// replaces, if there is one. Otherwise it returns when to look again.
+func (m *Member) tableToMake(now time.Duration) (t, known *table, replaced string, due time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	view := &m.mu.view
 	if !view.missing || m.mu.phase >= leaving {
 		m.mu.makeTableFrom = 0
-		return nil, nil, now + m.config.Lease
+		return nil, nil, "", now + m.config.Lease
 	}
 	m.mu.makeTableFrom = cmp.Or(m.mu.makeTableFrom, now)
 	if due = m.mu.makeTableFrom + m.turnLocked(now); due > now {
-		return nil, nil, due
+		return nil, nil, "", due
 	}
 	epoch := max(m.config.Clock.Now().UnixMilli(), view.epochEver+1)
 	t = emptyTable(m.config.newID("table"), m.config.Slots, epoch)
-	t.replaces, t.hashes = view.table != nil, m.mu.hashes
-	return t, view.table, now
+	t.replaces, t.hashes = view.table != nil || view.damagedVersion != "", m.mu.hashes
+	return t, view.table, view.damagedVersion, now
 }
 
 // mayFill reports whether the new table t may be filled, and when to look again if not. No member may hold

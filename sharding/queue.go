@@ -49,7 +49,8 @@ type Queue[T comparable] interface {
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue returns an error if inner or member is nil, if config has no Keys, if T
 // needs a Hash and config has none, if Hash has no HashVersion, or if the queue's name is taken or not in
-// Config.Queues, which may be empty for one queue.
+// Config.Queues, which may be empty for one queue. It returns [ErrLeft] after Leave was called, and
+// [ErrRestored] if that has ended the member.
 func NewQueue[T comparable](
 	inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T],
 ) (Queue[T], error) {

@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -61,12 +62,12 @@ func decodeTable(r Record, slots int) (*table, error) {
 	if err := decodeRecord(r, &d, &d.Format); err != nil {
 		return nil, err
 	}
+	if d.ID == "" || d.Epoch < 0 || d.Epoch > maxEpoch || d.Slots < 1 ||
+		len(d.Holders) != d.Slots || len(d.Next) != d.Slots || len(d.Ages) != d.Slots {
+		return nil, unreadable(r, fmt.Errorf("table %q, epoch %d, %d slots", d.ID, d.Epoch, len(d.Holders)))
+	}
 	if d.Slots != slots {
 		return nil, otherSlots(r, d.Slots, slots)
-	}
-	if d.ID == "" || d.Epoch < 0 || d.Epoch > maxEpoch ||
-		len(d.Holders) != slots || len(d.Next) != slots || len(d.Ages) != slots {
-		return nil, notOurs(r, fmt.Errorf("table %q, epoch %d, %d slots", d.ID, d.Epoch, len(d.Holders)))
 	}
 	t := &table{
 		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, replaces: d.Replaces,
@@ -75,7 +76,7 @@ func decodeTable(r Record, slots int) (*table, error) {
 		holder, knowsHolder := d.member(d.Holders[i])
 		next, knowsNext := d.member(d.Next[i])
 		if !knowsHolder || !knowsNext || d.Ages[i] < 0 || d.Ages[i] > d.Epoch {
-			return nil, notOurs(r, fmt.Errorf("slot %d", i))
+			return nil, unreadable(r, fmt.Errorf("slot %d", i))
 		}
 		t.slots[i] = tableSlot{holder, next, d.Epoch - d.Ages[i]}
 	}
@@ -119,7 +120,7 @@ func decodeMember(r Record) (memberData, error) {
 		return d, err
 	}
 	if d.ID == "" || d.Lease <= 0 || d.Lease > int64(maxLease) || d.Epoch < 0 || d.Epoch > maxEpoch {
-		return d, notOurs(r, fmt.Errorf("member %q, epoch %d, lease %v", d.ID, d.Epoch, time.Duration(d.Lease)))
+		return d, unreadable(r, fmt.Errorf("member %q, epoch %d, lease %v", d.ID, d.Epoch, time.Duration(d.Lease)))
 	}
 	return d, nil
 }
@@ -140,15 +141,21 @@ func decodeRecord(r Record, d any, format *int) error {
 		return fmt.Errorf("%w: %s has format %d, and this version of the library understands %d: "+
 			"upgrade this replica, or roll the others back", ErrIncompatible, r.Name, *format, formatVersion)
 	case err != nil:
-		return notOurs(r, err)
+		return unreadable(r, err)
 	case *format < 1:
-		return notOurs(r, fmt.Errorf("format %d", *format))
+		return unreadable(r, fmt.Errorf("format %d", *format))
 	}
 	return nil
 }
 
-// notOurs is the error for a record that something else has written.
-func notOurs(r Record, err error) error {
+// errDamaged is in the errors for records of a group whose data nobody can read.
+var errDamaged = errors.New("damaged record")
+
+// unreadable is the error for data that this library has not written. Leases of others lack a group.
+func unreadable(r Record, err error) error {
+	if r.Group != "" {
+		return fmt.Errorf("%w: %s: %w", errDamaged, r.Name, err)
+	}
 	return fmt.Errorf("%w: %s is not a record of this library (%w): "+
 		"use another group, or delete it, after which all slots rest for a lease", ErrIncompatible, r.Name, err)
 }

@@ -55,9 +55,8 @@ func (m *Member) confirm() error {
 		return err
 	}
 	m.update(func() {
-		if view := &m.mu.view; view.table == known {
-			view.missing, view.unusable = true, nil
-			signal(m.toWork)
+		if m.mu.view.table == known {
+			m.noteMissingTableLocked("", nil)
 		} else { // It may be there by now.
 			signal(m.toRefresh)
 		}

@@ -155,23 +155,35 @@ func TestRestoredBackupWithoutGroup(t *testing.T) {
 	})
 }
 
-// A member that ends while it joins says so.
-func TestQueueOfEndedMember(t *testing.T) {
+// The table goes back while c joins. Join says so, and a queue of a member that has ended is an error: it would
+// block its workers.
+func TestMembersThatHaveEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newSimServer()
-		store := Leases(server, "ns")
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		store := &faulty{Store: Memory()}
+		a := mustJoin(t, store.Store, Config{Name: "a", Slots: 4})
 		time.Sleep(10 * time.Second)
 		old := mustGet(t, store, "g-table")
-		mustJoin(t, store, Config{Name: "b", Slots: 4})
+		b := mustJoin(t, store.Store, Config{Name: "b", Slots: 4})
 		time.Sleep(10 * time.Second)
-		setData(server, "g-table", old.Data)
+		if err := b.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		store.do(func(verb string, _ Record) error {
+			if verb != "create" {
+				return nil
+			}
+			mustRemake(t, store.Store, old)
+			return errors.New("no answer")
+		})
+		_, err := Join(t.Context(), store, Config{Group: "g", Name: "c", Slots: 4})
+		if !errors.Is(err, ErrRestored) || err.Error() != ErrRestored.Error() {
+			t.Error("FAILURE:", err)
+		}
 		time.Sleep(10 * time.Second)
-		expectQueues(a, "")
-		q := mustQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
-		synctest.Wait()
-		if _, shutdown := q.Get(); !shutdown {
-			t.Error("FAILURE: a queue of a member that has ended hands out keys")
+		for m, want := range map[*Member]error{a: ErrRestored, b: ErrLeft} {
+			if _, err := NewQueue(newRoot(), m, QueueConfig[string]{Keys: noKeys[string]}); err != want {
+				t.Errorf("FAILURE: %v, want %v", err, want)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 )
@@ -20,9 +21,11 @@ type view struct {
 	// table has a greater epoch, and waits for that lease.
 	epochEver    int64
 	longestLease time.Duration
-	earlier      bool  // There was another table before this one.
-	missing      bool  // A read has found no table.
-	unusable     error // why the stored table cannot be used, or nil
+	earlier      bool // There was another table before this one.
+	// missing: a read has found no table, or a damaged one of that version, which the next table replaces.
+	missing        bool
+	damagedVersion string
+	unusable       error // why the stored table cannot be used, or nil
 }
 
 // isThere reports whether table is stored, or an earlier state of the stored one, as far as is known.
@@ -67,6 +70,9 @@ func (m *Member) sawTable(r Record, began moment, known *table) error {
 		case isLate:
 			err = nil
 			signal(m.toRefresh)
+		case errors.Is(err, errDamaged):
+			m.noteMissingTableLocked(r.Version, err)
+			err = nil
 		default:
 			m.mu.view.missing, m.mu.view.unusable = false, err
 		}
@@ -104,6 +110,17 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment, is
 	view.missing, view.unusable = false, nil
 	m.noteConfirmedLocked(t, began)
 	return nil
+}
+
+// noteMissingTableLocked notes that there is no table, or that the one of that version is damaged. While nobody
+// has replaced it, nobody gives away what it said, so the members hold their slots until their validity ends.
+func (m *Member) noteMissingTableLocked(damagedVersion string, damage error) {
+	view := &m.mu.view
+	if damage != nil && view.damagedVersion != damagedVersion {
+		m.logLocked(slog.LevelError, "Somebody has damaged the table. Replacing it", "err", damage)
+	}
+	view.missing, view.damagedVersion, view.unusable = true, damagedVersion, nil
+	signal(m.toWork)
 }
 
 // noteConfirmedLocked notes that a read or write that began then has shown t, which is the known table. It

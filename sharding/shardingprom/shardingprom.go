@@ -27,11 +27,9 @@ type Collector struct {
 }
 
 // NewCollector returns a collector of the member's metrics, and of those of its queues, whose names it gives
-// to the label name. The queues may be nil. It keeps the member and the queues. It panics if member is nil.
+// to the label name. The queues may be nil. It keeps the member and the queues. If member is nil, a registry
+// does not take the collector, and its Register returns an error.
 func NewCollector(member *sharding.Member, queues map[string]Queue) *Collector {
-	if member == nil {
-		panic("shardingprom: the member is nil: make the collector after sharding.Join has returned one")
-	}
 	return &Collector{member, maps.Clone(queues)}
 }
 
@@ -40,6 +38,11 @@ func (c *Collector) Describe(descs chan<- *prometheus.Desc) { prometheus.Describ
 
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
+	if c.member == nil {
+		err := errors.New("shardingprom: the member is nil: make the collector after sharding.Join has returned one")
+		metrics <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+		return
+	}
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	s := c.member.Stats()
 	send := func(kind prometheus.ValueType, value float64, name, help string, queue ...string) {
