@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -17,8 +16,8 @@ func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			k := m.memberLocked(id)
+			k.unmarkable.begin(m.now())
 			k.markErr, k.retryAt = err, m.now()+m.retryDelay()
-			k.markFailedSince = cmp.Or(k.markFailedSince, m.now())
 			return due, err
 		}
 	}
@@ -29,7 +28,7 @@ func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 func (m *Member) membersToMark(now time.Duration) (toMark []string, due time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	wait, valid := m.turnLocked(now), m.updateValidityLocked()
+	wait, valid := m.turnWaitLocked(now), m.updateValidityLocked()
 	due = now + m.config.Lease
 	for id, k := range m.mu.members {
 		at := max(k.expires()+wait, k.retryAt)
@@ -108,7 +107,7 @@ func (m *Member) untidy(now time.Duration) (toRead []string, toDelete, version s
 	if m.mu.view.table == nil {
 		return nil, "", "", due
 	}
-	named, wait, valid := m.mu.view.table.allNamed(), m.turnLocked(now), m.updateValidityLocked()
+	named, wait, valid := m.mu.view.table.allNamed(), m.turnWaitLocked(now), m.updateValidityLocked()
 	for other, k := range m.mu.members {
 		at := max(k.leaseFrom, k.retryAt) + wait
 		switch {

@@ -18,8 +18,9 @@ type ending struct {
 	cause  error
 }
 
-// update runs f under mu, makes the slots what the table and the member's validity demand, and carries out
-// what follows from that. So no loop holds mu for longer than it takes to note something.
+// update runs f under mu, and carries out what follows when mu is unlocked. So no loop holds mu for longer than
+// it takes to note something. Before f, the slots are made what the table and the member's validity demand, so
+// that f decides by that; after f, what f has changed is carried over to them.
 func (m *Member) update(f func()) {
 	e := m.updateUnderLock(f)
 	e.endTenures()
@@ -29,6 +30,7 @@ func (m *Member) update(f func()) {
 func (m *Member) updateUnderLock(f func()) effects {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.updateSlotsLocked()
 	f()
 	m.updateSlotsLocked()
 	e := m.mu.effects

@@ -8,13 +8,13 @@ import "time"
 // without mu.
 func (m *Member) expireLoop() {
 	for {
-		now := m.nowByBoth()
-		remaining := min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
-		if m.expired() {
+		pause := m.config.Lease / 60
+		if remaining := m.validFor(); remaining > 0 {
+			pause = min(pause, remaining)
+		} else {
 			m.expire()
-			remaining = m.config.Lease
 		}
-		if m.sleep(m.ctx, min(remaining, m.config.Lease/60), m.toExpire) != nil {
+		if m.sleep(m.ctx, pause, m.toExpire) != nil {
 			return
 		}
 	}
@@ -36,17 +36,19 @@ func (m *Member) updateValidityLocked() bool {
 		view.table == nil || self.follows != view.table.id {
 		from = neverMoment
 	}
-	validFor := m.config.Lease - m.margin()
-	was := m.validUntil.Swap(int64(from.mono + validFor))
-	m.wallUntil.Store(int64(from.wall + validFor))
-	if int64(from.mono+validFor) > was { // expireLoop may be asleep for longer than this lasts.
+	validity := m.config.Lease - m.margin()
+	was := m.validUntil.Swap(int64(from.mono + validity))
+	m.wallUntil.Store(int64(from.wall + validity))
+	if int64(from.mono+validity) > was { // expireLoop may be asleep for longer than this lasts.
 		signal(m.toExpire)
 	}
 	return !m.expired()
 }
 
-// expired reports whether the member's validity has ended by one of the clocks.
-func (m *Member) expired() bool {
+// validFor returns for how much longer the member is valid, by the clock that shows less.
+func (m *Member) validFor() time.Duration {
 	now := m.nowByBoth()
-	return now.mono >= time.Duration(m.validUntil.Load()) || now.wall >= time.Duration(m.wallUntil.Load())
+	return min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
 }
+
+func (m *Member) expired() bool { return m.validFor() <= 0 }

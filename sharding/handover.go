@@ -11,6 +11,11 @@ type handover struct {
 // mayStillSucceed reports whether the handover may still succeed although the table is t.
 func (h handover) mayStillSucceed(t *table) bool { return h.table == t.id && h.epoch >= t.epoch }
 
+// isDecidedBy reports whether the write of table t carries out this handover of slot i, or takes it back.
+func (h handover) isDecidedBy(t *table, i int) bool {
+	return h.table == t.id && h.epoch == t.epoch-1 && t.slots[i].epoch == t.epoch
+}
+
 // handOver makes next give away the member's slots that are to move and whose handlers have returned. If a
 // slot is to stay after all while an attempt may still succeed, next names its holder anew: that ends it.
 func (p *planner) handOver(next *table) {
@@ -44,8 +49,3 @@ func (m *Member) releaseLocked(i int, t *table) bool {
 // mayReleaseLocked reports whether slot i is not held, and none of its keys is being handled. The state comes
 // first: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
 func (m *Member) mayReleaseLocked(i int) bool { return m.state(i) != held && !m.isBusy(i) }
-
-// isOf reports whether the write of table t gives slot i away by this handover, or ends an attempt to.
-func (h handover) isOf(t *table, i int) bool {
-	return h.table == t.id && h.epoch == t.epoch-1 && t.slots[i].epoch == t.epoch
-}

@@ -19,8 +19,7 @@ func slotOf(hash uint64, n int) int { return int(stablehash.Scale(hash, uint64(n
 
 // hasher computes the hash of keys of one type.
 type hasher[T comparable] struct {
-	custom func(T) uint64 // QueueConfig.Hash, or nil
-	stable stablehash.Hasher[T]
+	hash func(T) uint64
 	// name is what members compare: two queues of one name in the group must have the same.
 	name string
 }
@@ -31,16 +30,16 @@ func newHasher[T comparable](c QueueConfig[T]) (hasher[T], error) {
 	case c.Hash != nil && c.HashVersion == "":
 		return hasher[T]{}, fmt.Errorf("sharding: QueueConfig.Hash needs a HashVersion, which replicas compare")
 	case c.Hash != nil:
-		return hasher[T]{custom: c.Hash, name: "version " + c.HashVersion}, nil
+		return hasher[T]{c.Hash, "version " + c.HashVersion}, nil
 	}
 	if path, ok := stablehash.NewPath[T](); ok {
-		return hasher[T]{stable: path, name: "string"}, nil // as that of "namespace/name"
+		return hasher[T]{path.Hash, "string"}, nil // as that of "namespace/name"
 	}
 	stable, err := stablehash.New[T]()
 	if err != nil {
 		return hasher[T]{}, fmt.Errorf("sharding: keys of type %v need a QueueConfig.Hash: %w", t, err)
 	}
-	return hasher[T]{stable: stable, name: layout(t)}, nil
+	return hasher[T]{stable.Hash, layout(t)}, nil
 }
 
 // layout returns the kinds of values in t and the names of its fields, in their order, which decides the
@@ -60,13 +59,6 @@ func layout(t reflect.Type) string {
 		parts = []string{t.Kind().String()}
 	}
 	return strings.Join(parts, " ")
-}
-
-func (f *hasher[T]) hash(key T) uint64 {
-	if f.custom != nil {
-		return f.custom(key)
-	}
-	return f.stable.Hash(key)
 }
 
 // contradictions returns the names of the queues that have another hash in a than in b. A name that

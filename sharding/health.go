@@ -11,13 +11,11 @@ import (
 
 // health is what is wrong with a member, as far as it knows.
 type health struct {
-	// refreshErr is why the last refresh failed, or nil. writeErr is why the last write of the table failed,
-	// while notWritten is set.
-	refreshErr, writeErr error
-	failedAt             time.Duration // when refresh last failed
-	// When each of these began, or zero if it is not so:
-	notWritten time.Duration // The table cannot be written.
-	noQueue    time.Duration // The member lacks a queue.
+	refreshErr  error         // why the last refresh failed, or nil
+	failedAt    time.Duration // when refresh last failed
+	unwritable  condition     // The table cannot be written, at last because of writeErr.
+	writeErr    error
+	lacksQueues condition // The member has no queue, or not all of Config.Queues.
 }
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
@@ -36,11 +34,11 @@ func (m *Member) errLocked() error {
 	switch {
 	case m.mu.restored:
 		return ErrRestored
-	case m.ctx.Err() != nil, m.mu.phase >= retiring:
+	case m.hasLeftLocked():
 		return ErrLeft
 	case m.mu.view.unusable != nil:
 		return fmt.Errorf("sharding: %w", m.mu.view.unusable)
-	case m.forLease(h.notWritten):
+	case m.forLease(h.unwritable):
 		return fmt.Errorf("sharding: cannot write the table: %w", h.writeErr)
 	case !m.updateValidityLocked():
 		lost := leasing.ErrLost
@@ -52,27 +50,22 @@ func (m *Member) errLocked() error {
 	return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
 }
 
-// forLease reports whether what began then, or has not begun if that is zero, has lasted for a lease.
-func (m *Member) forLease(since time.Duration) bool {
-	return since > 0 && m.now()-since >= m.config.Lease
-}
-
 func (m *Member) lacksQueue() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.lacksQueueLocked()
 }
 
-// lacksQueueLocked notes since when the member lacks a queue, and returns ErrNoQueue after a lease of that.
+// lacksQueueLocked notes whether the member lacks a queue, and returns ErrNoQueue after a lease of that.
 func (m *Member) lacksQueueLocked() error {
-	since := &m.mu.health.noQueue
+	lacks := &m.mu.health.lacksQueues
 	if m.queuesIfAllLocked() > 0 {
-		*since = 0
+		lacks.end()
 		return nil
 	}
-	*since = cmp.Or(*since, m.now())
+	lacks.begin(m.now())
 	switch {
-	case !m.forLease(*since):
+	case !m.forLease(*lacks):
 		return nil
 	case len(m.mu.queueNames) > 0:
 		return fmt.Errorf("%w: it has %q, and Config.Queues also %q",
@@ -85,7 +78,7 @@ func (m *Member) lacksQueueLocked() error {
 func (m *Member) markErrLocked() error {
 	now := m.now()
 	for id, k := range m.mu.members {
-		if k.markErr != nil && k.liveness(now) == overdue && m.forLease(k.markFailedSince) {
+		if k.liveness(now) == overdue && m.forLease(k.unmarkable) {
 			return fmt.Errorf("sharding: cannot mark the record of %s, which is overdue: %w", id, k.markErr)
 		}
 	}

@@ -49,7 +49,8 @@ func TestRepeatedFailureIsLoggedAtEachDoubling(t *testing.T) {
 func TestErrNamesIncompatibleTableFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := holdingAll(1)
-		m.mu.health.notWritten, m.mu.health.writeErr = 1, errors.New("the server is busy")
+		m.mu.health.writeErr = errors.New("the server is busy")
+		m.mu.health.unwritable.begin(m.now())
 		time.Sleep(2 * m.config.Lease)
 		if err := m.Err(); !errors.Is(err, m.mu.health.writeErr) {
 			t.Error("FAILURE:", err)
@@ -68,10 +69,10 @@ func TestErrNamesIncompatibleTableFirst(t *testing.T) {
 func TestConflictEndsRefusal(t *testing.T) {
 	m := holdingAll(1)
 	m.noteWrite(m.mu.view.table, ErrRefused)
-	if m.mu.health.notWritten == 0 {
+	if !m.mu.health.unwritable.isSo {
 		t.Error("FAILURE: the table counts as written")
 	}
-	if m.noteWrite(m.mu.view.table, ErrConflict); m.mu.health.notWritten != 0 {
+	if m.noteWrite(m.mu.view.table, ErrConflict); m.mu.health.unwritable.isSo {
 		t.Error("FAILURE: the table counts as refused")
 	}
 }

@@ -38,10 +38,10 @@ type knownMember struct {
 	isGone    bool // A read has found no record, or the watch or a list lacks a marked one.
 	// mustRead: the watch has shown a deletion, or a list lacks the record, although it had no mark. Perhaps
 	// it has only lost its label: tidyRecords reads it. Meanwhile the member gets no slots.
-	mustRead        bool
-	markErr         error         // why this member could not mark the record
-	markFailedSince time.Duration // when that failed first
-	retryAt         time.Duration // when to try again to mark or delete it
+	mustRead   bool
+	unmarkable condition // This member cannot mark the record, at last because of markErr.
+	markErr    error
+	retryAt    time.Duration // not before then to try again to mark or delete it
 }
 
 func (k *knownMember) liveness(now time.Duration) liveness {
@@ -119,11 +119,11 @@ func (k *knownMember) isNews(version string, d memberData, usable bool) bool {
 // usable, or changes a share or the liveness.
 func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
 	k := m.memberLocked(id)
-	before, livenessBefore := *k, k.liveness(m.now())
 	d, err := m.decodeOther(id, r)
 	if !k.isNews(r.Version, d, err == nil) {
 		return false
 	}
+	before, livenessBefore := *k, k.liveness(m.now())
 	k.version, k.usable, k.mustRead = r.Version, err == nil, false
 	if err != nil { // k.data stays, and with it the length of the lease.
 		k.leaseFrom = m.now()
@@ -132,10 +132,9 @@ func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
 		}
 		return true
 	}
-	if !before.usable || d.Sequence > k.data.Sequence {
-		// Otherwise it is no renewal, but somebody's edit, or a mark.
+	if !before.usable || d.Sequence > k.data.Sequence { // Otherwise it is somebody's edit, or a mark.
 		k.leaseFrom = m.now()
-		k.markErr, k.markFailedSince, k.retryAt = nil, 0, 0
+		k.unmarkable, k.markErr, k.retryAt = condition{}, nil, 0
 	}
 	k.data = d
 	m.noteBoundsLocked(d)

@@ -18,6 +18,9 @@ const (
 	retired        // Its record has been marked or, if that failed, deleted: then the others wait for a lease.
 )
 
+// hasLeftLocked reports whether the member holds nothing any more, and never will.
+func (m *Member) hasLeftLocked() bool { return m.mu.phase >= retiring || m.ctx.Err() != nil }
+
 // Leave makes the member hand over its slots to the others and leave the group. From now on its queues hand
 // out nothing. Slots without running handlers move at once; others when their handlers have returned, whose
 // contexts end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
@@ -74,8 +77,9 @@ func (m *Member) Leave(ctx context.Context) error {
 // on its record, the first of the others can give away all slots of members that leave at the same time.
 func (m *Member) tryLeave() bool {
 	var r Record
-	m.update(func() { r = m.beginToRetireLocked() })
-	if r.Name == "" {
+	var ready bool
+	m.update(func() { r, ready = m.beginToRetireLocked() })
+	if !ready {
 		return false
 	}
 	err := m.retire(r)
@@ -92,10 +96,10 @@ func (m *Member) tryLeave() bool {
 	return true
 }
 
-// beginToRetireLocked returns the record that ends the member's life, or an empty one if it must wait.
-func (m *Member) beginToRetireLocked() (r Record) {
+// beginToRetireLocked returns the record that ends the member's life, unless it must wait for handlers.
+func (m *Member) beginToRetireLocked() (r Record, ready bool) {
 	if m.mu.phase == staying || m.anyBusy() {
-		return r
+		return Record{}, false
 	}
 	for i := range m.slots {
 		if m.state(i) == stopping {
@@ -105,7 +109,7 @@ func (m *Member) beginToRetireLocked() (r Record) {
 	m.mu.phase, m.mu.self.alive = max(m.mu.phase, retiring), false
 	m.mu.self.sequence++
 	r, _ = m.selfRecordLocked(m.mu.self.follows, true)
-	return r
+	return r, true
 }
 
 // retire stores r, which marks the member's record, so that nobody waits for a lease. If the table gives the
@@ -116,14 +120,14 @@ func (m *Member) retire(r Record) error {
 	if marked && !m.holdsNothing() {
 		return nil
 	}
-	if notDeleted := m.deleteSelf(m.ctx); notDeleted != nil {
-		if m.ctx.Err() != nil {
-			return err
-		}
-		m.logger.log(slog.LevelWarn, "Cannot delete the member's record", "member", m.ID(), "err", notDeleted)
-		return err
+	notDeleted := m.deleteSelf(m.ctx)
+	if notDeleted == nil {
+		return nil
 	}
-	return nil
+	if m.ctx.Err() == nil {
+		m.logger.log(slog.LevelWarn, "Cannot delete the member's record", "member", m.ID(), "err", notDeleted)
+	}
+	return err
 }
 
 // markSelf tries for a lease to store r. A record that is not there needs no mark.
@@ -133,10 +137,10 @@ func (m *Member) markSelf(r Record) (marked bool, err error) {
 	}
 	for until := m.now() + m.config.Lease; m.now() < until; {
 		_, err = m.put(r)
-		pause := soon
+		pause := shortPause
 		if errors.Is(err, ErrConflict) { // with the last renewal, or an attempt that has reported an error
 			if known, getErr := m.get(r.Name); getErr == nil {
-				r.Version, pause = known.Version, stagger
+				r.Version, pause = known.Version, conflictPause
 			}
 		}
 		switch {

@@ -85,10 +85,9 @@ type Member struct {
 		counters   Stats // only the numbers that grow
 
 		listVersion string // watchLoop: of the last list. A watch begins there.
-		// workLoop: makeTableFrom is when the need for a new table arose, or the next try is due: turnLocked
-		// counts from it. planWaitsSince is when the table began not to be as it should be while the plan must
-		// wait. Zero: no need.
-		makeTableFrom, planWaitsSince time.Duration
+		// workLoop: planWaits: the table should be another one, which must not be written yet.
+		lacksTable, planWaits condition
+		makeTableAt           time.Duration // not before then to try again to make one
 
 		// Leave and workLoop:
 		phase    phase // of leaving

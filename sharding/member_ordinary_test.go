@@ -24,15 +24,17 @@ type cutWatches struct {
 func (s *cutWatches) Watch(context.Context, string, string, func(Event)) error { return s.err }
 
 // Without a working watch members find each other by lists, and new ones join and get their share, also with
-// short leases.
+// short leases. That is slow and costs requests, so the log warns.
 func TestMembersWithoutWatch(t *testing.T) {
 	for _, lease := range []time.Duration{time.Second, 15 * time.Second} {
 		for _, err := range []error{errors.New("connection reset"), nil} {
 			synctest.Test(t, func(t *testing.T) {
 				store := &cutWatches{&distant{Store: Memory(), trip: 10 * time.Millisecond}, err}
 				var members []*Member
+				var log bytes.Buffer
+				logger := slog.New(slog.NewTextHandler(&log, nil))
 				for _, name := range []string{"c", "a", "b"} {
-					members = append(members, mustJoin(t, store, Config{Name: name, Lease: lease}))
+					members = append(members, mustJoin(t, store, Config{Name: name, Lease: lease, Logger: logger}))
 					time.Sleep(5*time.Second + lease/3)
 				}
 				for range 30 {
@@ -47,6 +49,11 @@ func TestMembersWithoutWatch(t *testing.T) {
 					m.end()
 				}
 				time.Sleep(time.Second)
+				synctest.Wait()
+				warning := `level=WARN msg="The watch has ended"`
+				if warns := strings.Contains(log.String(), warning); warns != (err != nil) {
+					t.Errorf("FAILURE: %v, the log warns: %t", err, warns)
+				}
 			})
 		}
 	}

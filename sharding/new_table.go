@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"cmp"
 	"errors"
 	"log/slog"
 	"time"
@@ -21,12 +20,12 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 		m.logger.log(slog.LevelInfo, "Made a new table", "table", t.id)
 		return now, m.sawTable(r, began, known)
 	case errors.Is(err, ErrExists), errors.Is(err, ErrConflict): // with that of another member, or an edit
-		return m.now() + soon, m.confirm()
+		return m.now() + shortPause, m.confirm()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.makeTableFrom = m.now() + m.retryDelay() // All members try it, so each must not do it at once.
-	return m.mu.makeTableFrom, err
+	m.mu.makeTableAt = m.now() + m.retryDelay() // All members try it, so each must not do it at once.
+	return m.mu.makeTableAt, err
 }
 
 // tableToMake returns the table to make now, the one known so far, and the version of the damaged one that it
@@ -36,11 +35,11 @@ func (m *Member) tableToMake(now time.Duration) (t, known *table, replaced strin
 	defer m.mu.Unlock()
 	view := &m.mu.view
 	if !view.missing || m.mu.phase >= leaving {
-		m.mu.makeTableFrom = 0
+		m.mu.lacksTable.end()
 		return nil, nil, "", now + m.config.Lease
 	}
-	m.mu.makeTableFrom = cmp.Or(m.mu.makeTableFrom, now)
-	if due = m.mu.makeTableFrom + m.turnLocked(now); due > now {
+	m.mu.lacksTable.begin(now)
+	if due = max(m.mu.lacksTable.since, m.mu.makeTableAt) + m.turnWaitLocked(now); due > now {
 		return nil, nil, "", due
 	}
 	epoch := max(m.config.Clock.Now().UnixMilli(), view.epochEver+1)
@@ -60,7 +59,7 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	}
 	records, _, err := m.listRecords()
 	if err != nil {
-		return false, m.now() + soon, err
+		return false, m.now() + shortPause, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,7 +78,7 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	}
 	switch {
 	case view.table.id != t.id: // There is another one by now.
-		return false, m.now() + soon, nil
+		return false, m.now() + shortPause, nil
 	case view.earlier && view.restEnds() > m.now():
 		return false, view.restEnds(), nil
 	}

@@ -80,7 +80,7 @@ func (m *Member) nextAttempt() (r Record, d memberData, ok bool) {
 	}
 	m.mu.self.sequence++
 	m.mu.self.attempted = m.nowByBoth()
-	r, d = m.selfRecordLocked(m.followLocked(), false)
+	r, d = m.selfRecordLocked(m.tableToFollowLocked(), false)
 	return r, d, true
 }
 
@@ -97,9 +97,9 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) (Record, memberDa
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Held: held}, d
 }
 
-// followLocked returns the id of the table that the record should name. By naming a new one the member says
+// tableToFollowLocked returns the id of the table that the record should name. By naming a new one the member says
 // that it holds nothing by the last one any more.
-func (m *Member) followLocked() string {
+func (m *Member) tableToFollowLocked() string {
 	if t := m.mu.view.table; t != nil && m.mu.view.unusable == nil {
 		return t.id
 	}
@@ -138,16 +138,19 @@ func (m *Member) noteStoredLocked(d memberData, r Record) (upToDate bool, err er
 func (m *Member) readSelf() (upToDate bool, err error) {
 	id := m.ID()
 	r, err := m.get(m.recordName(id))
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) {
+		m.died()
+		return false, nil
+	}
+	if err != nil {
 		return false, err
 	}
-	if err == nil {
-		if d, err := decodeMember(r); err == nil && d.ID == id && !d.Dead && !m.isRemade(r) {
-			return m.noteStored(d, r)
-		}
+	d, err := decodeMember(r)
+	if err != nil || d.ID != id || d.Dead || m.isRemade(r) {
+		m.died()
+		return false, nil
 	}
-	m.died()
-	return false, nil
+	return m.noteStored(d, r)
 }
 
 // isRemade reports whether the member's record was deleted, and somebody has made it again. Others may have

@@ -34,16 +34,12 @@ const (
 // handover of it may still succeed. Queues read states and tenures without a lock; mu guards the rest.
 type ownSlot struct {
 	tenure   atomic.Pointer[tenure] // nil while the slot is absent
-	stop     stopInfo
-	handover handover // the last attempt, or zero
+	handover handover               // the last attempt, or zero
+	// While the slot is stopping: since when, and whether HandoverTimeout has ended its handlers' contexts.
+	stoppingSince time.Duration
+	timedOut      condition
 	// Unless the member leaves, the slot must not stop before keepUntil: a handler hangs, or a write failed.
 	keepUntil time.Duration
-}
-
-// stopInfo has what is known of a slot while it is stopping.
-type stopInfo struct {
-	// since is when the slot began to stop, and timedOutAt when its handlers' contexts were ended, or zero.
-	since, timedOutAt time.Duration
 }
 
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
@@ -52,33 +48,23 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 
 // updateSlotsLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
 func (m *Member) updateSlotsLocked() {
-	valid, wasValid := m.updateValidityLocked(), m.mu.wasValid
-	m.mu.wasValid = valid
-	hasLeft := m.mu.phase >= retiring || m.ctx.Err() != nil
-	switch {
-	case valid && !wasValid:
-		signal(m.toWork)
-	case wasValid && !valid && !hasLeft:
-		// If only the clock has jumped, refresh succeeds, and the member is valid again at once.
-		signal(m.toRefresh)
+	valid := m.updateValidityLocked()
+	if valid != m.mu.wasValid {
+		m.mu.wasValid = valid
+		if valid {
+			signal(m.toWork)
+		} else { // If only the clock has jumped, refresh succeeds, and the member is valid again at once.
+			signal(m.toRefresh)
+		}
 	}
-	cause := leasing.ErrLost
-	switch {
-	case m.mu.restored:
-		cause = ErrRestored
-	case valid:
-		cause = ErrNotHeld // Others have taken the slot.
-	case hasLeft:
-		cause = ErrLeft
-	}
-	now, gained, lost := m.now(), 0, 0
+	now, gained, lost, lossCause := m.now(), 0, 0, m.lossCauseLocked(valid)
 	for i := range m.slots {
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
 			if m.updateOwnLocked(i, now) {
 				gained++
 			}
 		} else if m.state(i) != absent {
-			m.dropLocked(i, cause)
+			m.dropLocked(i, lossCause)
 			lost++
 		}
 	}
@@ -91,8 +77,21 @@ func (m *Member) updateSlotsLocked() {
 		if valid { // Others took it for dead too early: a clock is wrong, or a person has edited records.
 			level = slog.LevelError
 		}
-		m.logLocked(level, "Lost slots", "member", m.mu.self.id, "slots", lost, "why", cause)
+		m.logLocked(level, "Lost slots", "member", m.mu.self.id, "slots", lost, "why", lossCause)
 	}
+}
+
+// lossCauseLocked returns why the member loses slots now, if it does.
+func (m *Member) lossCauseLocked(valid bool) error {
+	switch {
+	case valid: // Others have taken them.
+		return ErrNotHeld
+	case m.mu.restored:
+		return ErrRestored
+	case m.hasLeftLocked():
+		return ErrLeft
+	}
+	return leasing.ErrLost
 }
 
 // updateOwnLocked makes a slot of this member held or stopping, unless a handover of it may still succeed. It
@@ -103,7 +102,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 		return false
 	}
 	// The write may be refused for long: without a pause the slot would stop again at once.
-	if s.handover.unsure && m.forLease(m.mu.health.notWritten) {
+	if s.handover.unsure && m.forLease(m.mu.health.unwritable) {
 		s.keepUntil = now + 4*m.config.HandoverTimeout
 	}
 	s.handover = handover{}
@@ -115,12 +114,12 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 	if from == to {
 		return false
 	}
-	if from == absent || from == stopping && s.stop.timedOutAt > 0 { // Then the last tenure has ended.
+	if from == absent || from == stopping && s.timedOut.isSo { // Then the last tenure has ended.
 		s.tenure.Store(&tenure{epoch: t.slots[i].epoch})
 	}
 	m.setState(i, to) // before the queues list keys: they drop those of absent slots
 	if to == stopping {
-		s.stop = stopInfo{since: now}
+		s.stoppingSince, s.timedOut = now, condition{}
 		e.endOnHold = append(e.endOnHold, s.tenure.Load())
 		signal(m.toWork)
 	} else {
@@ -144,7 +143,7 @@ func (m *Member) timeHandoversLocked() {
 			before[slot.holder] = true
 		}
 	}
-	m.mu.handOverAt = view.learnedAt + spacing*time.Duration(len(before))
+	m.mu.handOverAt = view.learnedAt + handoverPause*time.Duration(len(before))
 }
 
 // endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout. If they
@@ -160,23 +159,25 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 		if m.state(i) != stopping || !m.isBusy(i) {
 			continue
 		}
-		switch {
-		case s.stop.timedOutAt > 0 && now >= s.stop.timedOutAt+patience && m.mu.phase == staying:
-			kept++
-			s.keepUntil = now + 4*timeout
-			next = min(next, s.keepUntil)
-			m.mu.counters.Kept++
-		case now >= s.stop.since+timeout:
-			if s.stop.timedOutAt == 0 {
-				s.stop.timedOutAt = now
-				m.mu.effects.toEnd = append(m.mu.effects.toEnd, ending{s.tenure.Load(), ErrHandover})
-			}
-			if m.mu.phase == staying {
-				next = min(next, s.stop.timedOutAt+patience)
-			}
-		default:
-			next = min(next, s.stop.since+timeout)
+		if now < s.stoppingSince+timeout {
+			next = min(next, s.stoppingSince+timeout)
+			continue
 		}
+		if !s.timedOut.isSo {
+			s.timedOut.begin(now)
+			m.mu.effects.toEnd = append(m.mu.effects.toEnd, ending{s.tenure.Load(), ErrHandover})
+		}
+		if m.mu.phase != staying { // It cannot keep the slot.
+			continue
+		}
+		at := s.timedOut.since + patience
+		if now >= at {
+			kept++
+			m.mu.counters.Kept++
+			s.keepUntil = now + 4*timeout
+			at = s.keepUntil
+		}
+		next = min(next, at)
 	}
 	if kept > 0 {
 		m.logLocked(slog.LevelError,

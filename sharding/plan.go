@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// The waits of members. Writes of the table at the same time would conflict, so members take turns.
+// The pauses of members. Writes of the table at the same time would conflict, so members take turns.
 const (
-	batching  = 200 * time.Millisecond // before a plan is written: others may come or go
-	turn      = 150 * time.Millisecond // for each living member with a smaller id, which could do the same first
-	maxTurns  = 4                      // no member waits for more turns
-	spacing   = 200 * time.Millisecond // for each member that hands over slots before this one
-	stagger   = 20 * time.Millisecond  // at most, after a conflict
-	probation = time.Second            // before a new member gets slots, if there are others
-	soon      = 250 * time.Millisecond // before another look, after a failed call or while others act first
+	batchPause    = 200 * time.Millisecond // before a plan is written: others may come or go
+	turnPause     = 150 * time.Millisecond // for each living member with a smaller id, which could do the same first
+	maxTurns      = 4                      // no member waits for more turns
+	handoverPause = 200 * time.Millisecond // for each member that hands over slots before this one
+	conflictPause = 20 * time.Millisecond  // at most, after a conflict
+	probation     = time.Second            // before a new member gets slots, if there are others
+	shortPause    = 250 * time.Millisecond // before another look, after a failed call or while others act first
 )
 
 // planner makes the next table from the present one, t, in this order:
@@ -40,11 +40,7 @@ type planner struct {
 // nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
 // to write before due. The caller has seen that the table of that id is filled, or may be filled.
 func (m *Member) nextTable(tableID string, now time.Duration) (next *table, version string, due time.Duration) {
-	m.update(func() {
-		// first: what follows decides by the slots as they are now; update then carries out what that changed
-		m.updateSlotsLocked()
-		next, version, due = m.nextTableLocked(tableID, now)
-	})
+	m.update(func() { next, version, due = m.nextTableLocked(tableID, now) })
 	return next, version, due
 }
 
@@ -64,8 +60,8 @@ func (m *Member) nextTableLocked(tableID string, now time.Duration) (*table, str
 	if !next.equals(t) {
 		return next, view.version, p.due
 	}
-	if m.mu.planWaitsSince == 0 && !p.keepsSlots() { // No plan waits, and no slot is kept.
-		m.mu.health.notWritten = 0
+	if !m.mu.planWaits.isSo && !p.keepsSlots() { // There is nothing to write.
+		m.mu.health.unwritable.end()
 	}
 	return nil, "", p.due
 }
@@ -152,19 +148,19 @@ func (p *planner) applyTargets(next *table) {
 // allowed returns the planned table if this member may write it now, otherwise a copy of the present one, in
 // which only this member's leaving may be new.
 func (p *planner) allowed(planned *table) *table {
-	waitsSince := &p.m.mu.planWaitsSince
+	waits := &p.m.mu.planWaits
 	if planned.equals(p.t) {
-		*waitsSince = 0
+		waits.end()
 		return planned
 	}
-	present, began := p.t.clone(), cmp.Or(*waitsSince, p.now)
-	p.nameLeaving(present)
-	if at := began + p.waitBeforeWrite(); at > p.now {
-		*waitsSince = began
+	waits.begin(p.now)
+	if at := waits.since + p.waitBeforeWrite(); at > p.now {
 		p.due = min(p.due, at)
+		present := p.t.clone()
+		p.nameLeaving(present)
 		return present
 	}
-	*waitsSince = 0 // The next plan waits again: two that disagree must not overwrite each other at once.
+	waits.end() // The next plan waits again: two that disagree must not overwrite each other at once.
 	return planned
 }
 
@@ -183,9 +179,9 @@ func (p *planner) waitBeforeWrite() time.Duration {
 	case hasDead && handsOver: // Otherwise a row of handovers keeps the dead waiting.
 		return 0
 	case hasDead:
-		return p.m.turnLocked(p.now)
+		return p.m.turnWaitLocked(p.now)
 	}
-	return p.m.turnLocked(p.now) + batching
+	return p.m.turnWaitLocked(p.now) + batchPause
 }
 
 // keepsSlots reports whether this member keeps slots for now although they are to move.

@@ -50,7 +50,7 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		m.mu.Lock()
 		m.setState(0, stopping)
 		now := m.now()
-		m.slots[0].stop = stopInfo{since: now - 2*time.Second} // It was busy all that time.
+		m.slots[0].stoppingSince = now - 2*time.Second // It was busy all that time.
 		m.endTimedOutLocked(now)
 		for _, e := range m.mu.effects.toEnd {
 			e.tenure.end(e.cause)

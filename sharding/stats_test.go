@@ -90,24 +90,3 @@ func TestListingThatHangsIsVisible(t *testing.T) {
 		}
 	})
 }
-
-// Without the right to watch each change is found by a list, which is slow and costs requests. The log warns.
-func TestWatchThatFailsIsLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		store := &faulty{Store: Memory()}
-		store.do(func(verb string, _ Record) error {
-			if verb == "watch" {
-				return errors.New("may not watch")
-			}
-			return nil
-		})
-		mustJoin(t, store, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		if !strings.Contains(log.String(), `level=WARN msg="The watch has ended"`) ||
-			!strings.Contains(log.String(), "may not watch") {
-			t.Error(log.String())
-		}
-	})
-}

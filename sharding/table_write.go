@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"cmp"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -38,11 +37,11 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		if err != nil {
 			return now, err
 		}
-		if m.sleep(m.ctx, rand.N(stagger), nil) != nil { // Members must not all try again at once.
+		if m.sleep(m.ctx, rand.N(conflictPause), nil) != nil { // Members must not all try again at once.
 			return now, nil
 		}
 	}
-	return m.now() + soon, nil
+	return m.now() + shortPause, nil
 }
 
 // tableRecord returns a record for the table. It has no holder: kubectl would show that as a leader.
@@ -62,15 +61,16 @@ func (m *Member) noteWriteLocked(t *table, err error) {
 	// Another write came first, perhaps this one: a client repeats a request if the answer asks for that.
 	wasChanged := errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrExists)
 	if h := &m.mu.health; err == nil || errors.Is(err, ErrConflict) {
-		h.notWritten = 0
+		h.unwritable.end()
 	} else if !wasChanged {
-		h.notWritten, h.writeErr = cmp.Or(h.notWritten, m.now()), err
+		h.unwritable.begin(m.now())
+		h.writeErr = err
 	}
 	given := 0
 	for i := range m.slots {
 		s := &m.slots[i]
 		switch {
-		case !s.handover.isOf(t, i): // This write does not give the slot away.
+		case !s.handover.isDecidedBy(t, i): // This write is about other slots.
 		case err == nil:
 			if t.slots[i].holder != m.mu.self.id {
 				given++

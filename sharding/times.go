@@ -41,6 +41,24 @@ func (m *Member) nowByBoth() moment {
 	return moment{m.now(), m.config.Clock.Now().Round(0).Sub(m.start.Round(0))}
 }
 
+// condition is whether something is so, and since when.
+type condition struct {
+	isSo  bool
+	since time.Duration
+}
+
+// begin keeps the time at which it began before.
+func (c *condition) begin(now time.Duration) {
+	if !c.isSo {
+		*c = condition{true, now}
+	}
+}
+
+func (c *condition) end() { *c = condition{} }
+
+// forLease reports whether it has been so for a lease.
+func (m *Member) forLease(c condition) bool { return c.isSo && m.now()-c.since >= m.config.Lease }
+
 // sleep waits for d, a signal, or the end of ctx or the member, for which it returns an error.
 func (m *Member) sleep(ctx context.Context, d time.Duration, signals <-chan struct{}) error {
 	timer := m.config.Clock.NewTimer(d)

@@ -19,7 +19,7 @@ func (m *Member) workLoop() {
 		next, failed := m.work(steps)
 		wake := m.toWork
 		if failed {
-			next, wake = m.now()+soon, nil // A server in trouble does not get a call for each signal.
+			next, wake = m.now()+shortPause, nil // A server in trouble does not get a call for each signal.
 		}
 		if m.sleep(m.ctx, max(0, next-m.now()), wake) != nil {
 			return
@@ -38,8 +38,6 @@ type step struct {
 func (m *Member) work(steps []step) (next time.Duration, failed bool) {
 	now := m.now()
 	m.update(func() {
-		// first: what follows decides by the slots as they are now; update then carries out what that changed
-		m.updateSlotsLocked()
 		next = m.endTimedOutLocked(now)
 		if m.mu.handOverAt > now {
 			next = min(next, m.mu.handOverAt)
@@ -55,13 +53,13 @@ func (m *Member) work(steps []step) (next time.Duration, failed bool) {
 	return next, failed
 }
 
-// turnLocked returns how long this member waits, so that those with smaller ids can do the same first.
-func (m *Member) turnLocked(now time.Duration) time.Duration {
+// turnWaitLocked returns how long this member waits, so that those with smaller ids can do the same first.
+func (m *Member) turnWaitLocked(now time.Duration) time.Duration {
 	rank := 0
 	for id, k := range m.mu.members {
 		if id < m.mu.self.id && k.isAlive(now) {
 			rank++
 		}
 	}
-	return turn * time.Duration(min(rank, maxTurns))
+	return turnPause * time.Duration(min(rank, maxTurns))
 }

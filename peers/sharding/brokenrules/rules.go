@@ -38,7 +38,7 @@ var rules = []rule{
 		{"slot_table.go", "case t.epoch == known.epoch:\n\t\treturn contrary", "case t.epoch == known.epoch:\n\t\treturn same"},
 	}},
 	{"validity does not end by the wall clock", []change{
-		{"expire_loop.go", " || now.wall >= time.Duration(m.wallUntil.Load())", ""},
+		{"expire_loop.go", "-now.mono, time.Duration(m.wallUntil.Load())-now.wall)", "-now.mono)"},
 	}},
 	{"the own lease counts for others", []change{
 		{"known_members.go", "k.data.Lease = int64(m.mu.view.longestLease)", "k.data.Lease = int64(m.config.Lease)"},
@@ -94,17 +94,16 @@ var rules = []rule{
 		{"own_record.go", "self.renewed.mono < m.mu.health.failedAt", "false"},
 	}},
 	{"nobody looks whether the machine was suspended", []change{
-		{"expire_loop.go", "min(remaining, m.config.Lease/60)", "remaining"},
+		{"expire_loop.go", "pause := m.config.Lease / 60", "pause := m.config.Lease"},
 	}},
 	{"validity does not end by the monotonic clock", []change{
-		{"expire_loop.go", "now.mono >= time.Duration(m.validUntil.Load()) || ", ""},
-		{"expire_loop.go", "remaining := min(time.Duration(m.validUntil.Load())-now.mono, ", "remaining := max(time.Second, "},
+		{"expire_loop.go", "min(time.Duration(m.validUntil.Load())-now.mono, ", "min("},
 	}},
 	{"a member that cannot renew its record tries it at each signal", []change{
 		{"refresh_loop.go", "m.retryDelay(), nil // A server", "m.retryDelay(), m.toRefresh // A server"},
 	}},
 	{"a refused write of the table is no error", []change{
-		{"health.go", "case m.forLease(h.notWritten):", "case false:"},
+		{"health.go", "case m.forLease(h.unwritable):", "case false:"},
 	}},
 	{"an old handover counts as one of this write", []change{
 		{"handover.go", "&& h.epoch == t.epoch-1 ", ""},
@@ -144,7 +143,7 @@ var rules = []rule{
 		{"expire_loop.go", "|| view.unusable != nil ||", "||"},
 	}},
 	{"a table that cannot be used is remembered after its deletion", []change{
-		{"refresh_loop.go", "view.missing, view.unusable = true, nil", "view.missing = view.unusable == nil"},
+		{"table_view.go", "view.unusable = true, damagedVersion, nil", "_ = view.unusable == nil, damagedVersion, 0"},
 	}},
 	{"an edit of a record is a renewal", []change{
 		{"known_members.go", "if !before.usable || d.Sequence > k.data.Sequence {", "if true {"},
@@ -194,6 +193,12 @@ var rules = []rule{
 		{"log.go", "if c.failures&(c.failures-1) == 0 {", "if true {"},
 	}},
 	{"a record that cannot be marked is reported at once", []change{
-		{"health.go", "m.forLease(k.markFailedSince)", "true"},
+		{"health.go", "m.forLease(k.unmarkable)", "k.unmarkable.isSo"},
+	}},
+	{"a damaged table is not replaced", []change{
+		{"table_view.go", "case errors.Is(err, errDamaged):", "case errors.Is(err, errDamaged) && false:"},
+	}},
+	{"a table that replaces a damaged one is filled at once", []change{
+		{"new_table.go", ` || view.damagedVersion != ""`, ""},
 	}},
 }
