@@ -85,7 +85,7 @@ type Member struct {
 		counters   Stats // only the numbers that grow
 
 		listVersion string // watchLoop: of the last list. A watch begins there.
-		// workLoop: planWaits: the table should be another one, which must not be written yet.
+		// workLoop. planWaits: the table should be another one, which must not be written yet.
 		lacksTable, planWaits condition
 		makeTableAt           time.Duration // not before then to try again to make one
 
