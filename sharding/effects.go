@@ -18,9 +18,9 @@ type ending struct {
 	cause  error
 }
 
-// update runs f under mu, and carries out what follows when mu is unlocked. So no loop holds mu for longer than
-// it takes to note something. Before f, the slots are made what the table and the member's validity demand, so
-// that f decides by that; after f, what f has changed is carried over to them.
+// update runs f under mu, and carries out what follows when mu is unlocked. So no loop holds mu for longer
+// than it takes to note something. Before f, it makes the slots what the table and the member's validity
+// demand, so that f decides by that. After f it does so again, because f may have changed what they demand.
 func (m *Member) update(f func()) {
 	e := m.updateUnderLock(f)
 	e.endTenures()

@@ -97,8 +97,8 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) (Record, memberDa
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Held: held}, d
 }
 
-// tableToFollowLocked returns the id of the table that the record should name. By naming a new one the member says
-// that it holds nothing by the last one any more.
+// tableToFollowLocked returns the id of the table that the record should name. By naming a new one the member
+// says that it holds nothing by the last one any more.
 func (m *Member) tableToFollowLocked() string {
 	if t := m.mu.view.table; t != nil && m.mu.view.unusable == nil {
 		return t.id

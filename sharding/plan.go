@@ -10,7 +10,7 @@ import (
 // The pauses of members. Writes of the table at the same time would conflict, so members take turns.
 const (
 	batchPause    = 200 * time.Millisecond // before a plan is written: others may come or go
-	turnPause     = 150 * time.Millisecond // for each living member with a smaller id, which could do the same first
+	turnPause     = 150 * time.Millisecond // for each living member with a smaller id: it may do the same first
 	maxTurns      = 4                      // no member waits for more turns
 	handoverPause = 200 * time.Millisecond // for each member that hands over slots before this one
 	conflictPause = 20 * time.Millisecond  // at most, after a conflict

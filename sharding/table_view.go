@@ -112,8 +112,9 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment, is
 	return nil
 }
 
-// noteMissingTableLocked notes that there is no table, or that the one of that version is damaged. While nobody
-// has replaced it, nobody gives away what it said, so the members hold their slots until their validity ends.
+// noteMissingTableLocked notes that there is no table, or that the one of that version is damaged. Before
+// somebody makes another one, nobody gives away what the last one said, so this member stays valid until its
+// validity ends by itself.
 func (m *Member) noteMissingTableLocked(damagedVersion string, damage error) {
 	view := &m.mu.view
 	if damage != nil && view.damagedVersion != damagedVersion {

@@ -39,7 +39,7 @@ func (c *Collector) Describe(descs chan<- *prometheus.Desc) { prometheus.Describ
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	if c.member == nil {
-		err := errors.New("shardingprom: the member is nil: make the collector after sharding.Join has returned one")
+		err := errors.New("shardingprom: the member is nil: make the collector after sharding.Join")
 		metrics <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
 		return
 	}
