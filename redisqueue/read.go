@@ -16,24 +16,9 @@ import (
 
 const maxPage = 256 // how many keys one call reads
 
-// row is what read.lua returns for a key. Its info has no Key yet.
-type row[T comparable] struct {
-	encoded string
-	info    KeyInfo[T]
-}
-
-// withKey returns the row's info about key, which is the row's string decoded.
-func (r row[T]) withKey(key T) KeyInfo[T] {
-	r.info.Key = key
-	if r.info.GivenUp != nil {
-		r.info.GivenUp.Key = key
-	}
-	return r.info
-}
-
-// readRows returns the rows that read.lua has for args, and where the next page begins, empty at the end of
-// the list.
-func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], next string, err error) {
+// readKeys returns the keys that read.lua has for args, without those that cannot be decoded, and where the
+// next page begins, empty at the end of the list.
+func (s *shard[T]) readKeys(ctx context.Context, args ...any) (keys []KeyInfo[T], next string, err error) {
 	reply, err := s.runRead(ctx, args...)
 	if err != nil {
 		return nil, "", err
@@ -45,9 +30,11 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 	ofShard := fieldsOf(lists[0])
 	for _, list := range lists[1:] {
 		f := fieldsOf(list)
-		rows = append(rows, row[T]{f["key"], infoOf[T](f, ofShard.number("offset"))})
+		if key, err := s.q.decode(f["key"]); err == nil {
+			keys = append(keys, infoOf(key, f, ofShard.number("offset")))
+		}
 	}
-	return rows, ofShard["next"], nil
+	return keys, ofShard["next"], nil
 }
 
 // readCounts returns the numbers of the shard.
@@ -66,7 +53,7 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 
 // infoOf returns what read.lua knows of a key. offset is by how many microseconds the queue's clock is ahead
 // of the server's.
-func infoOf[T comparable](f fields, offset int64) (k KeyInfo[T]) {
+func infoOf[T comparable](key T, f fields, offset int64) (k KeyInfo[T]) {
 	// at converts a time of the queue's clock into one of the server's.
 	at := func(micros int64) (t time.Time) {
 		if micros > 0 {
@@ -74,7 +61,7 @@ func infoOf[T comparable](f fields, offset int64) (k KeyInfo[T]) {
 		}
 		return t
 	}
-	k.Requeues, k.LostLeases = int(f.number("failures")), int(f.number("losses"))
+	k.Key, k.Requeues, k.LostLeases = key, int(f.number("failures")), int(f.number("losses"))
 	k.Failures.Count = k.Requeues
 	if since, text, ok := strings.Cut(f["failing"], " "); ok && k.Requeues > 0 {
 		k.Failures.Since = at(toNumber(since))
@@ -83,7 +70,7 @@ func infoOf[T comparable](f fields, offset int64) (k KeyInfo[T]) {
 	k.Priority, k.Due = int(f.number("priority")), at(f.number("due"))
 	if givenAt := at(f.number("givenAt")); !givenAt.IsZero() {
 		attempts, reason, _ := strings.Cut(f["reason"], " ")
-		k.GivenUp = &operate.GivenUpKey[T]{Attempts: int(toNumber(attempts)), Err: reason, Time: givenAt}
+		k.GivenUp = &operate.GivenUpKey[T]{Key: key, Attempts: int(toNumber(attempts)), Err: reason, Time: givenAt}
 	}
 	if causes := decodeCauses(f["causes"]); !causes.IsZero() {
 		k.Causes = &causes

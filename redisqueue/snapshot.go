@@ -118,13 +118,13 @@ func (s *shard[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 		rank := 0
 		for _, list := range lists {
 			for from := "0"; from != ""; {
-				rows, next, err := s.readRows(ctx, mode, string(list), from, count)
+				keys, next, err := s.readKeys(ctx, mode, string(list), from, count)
 				if err != nil {
 					yield(KeyInfo[T]{}, err)
 					return
 				}
-				for _, row := range rows {
-					k, ok := s.q.listed(row, list)
+				for _, k := range keys {
+					k, ok := shown(k, list)
 					if !ok {
 						continue
 					}
@@ -139,14 +139,8 @@ func (s *shard[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 	}
 }
 
-// listed decodes a key and returns what a list shows of it. It returns false for a key that does not belong
-// there or cannot be decoded.
-func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
-	item, err := q.decode(r.encoded)
-	if err != nil {
-		return k, false
-	}
-	k = r.withKey(item)
+// shown returns what a list shows of a key, and false if the key does not belong there.
+func shown[T comparable](k KeyInfo[T], list List) (KeyInfo[T], bool) {
 	switch list {
 	case ListQueued, ListProcessing: // LINE and HELD may name a key whose state has changed since.
 		k.Due = time.Time{}
@@ -178,14 +172,14 @@ func order[T comparable](list List, a, b KeyInfo[T]) (c int) {
 // key is [Admin.Key] with a key of the program's type.
 func (q *Queue[T]) key(ctx context.Context, key T) (KeyInfo[T], error) {
 	encoded, s := q.locate(key)
-	rows, _, err := s.readRows(ctx, "key", encoded)
+	keys, _, err := s.readKeys(ctx, "key", encoded)
 	if err != nil {
 		return KeyInfo[T]{}, err
 	}
-	if len(rows) != 1 {
+	if len(keys) != 1 {
 		return KeyInfo[T]{}, errReply
 	}
-	return rows[0].withKey(key), nil
+	return keys[0], nil
 }
 
 const maxSnapshot = 512 // how many keys of each state a Snapshot has
