@@ -198,7 +198,7 @@ func TestBuffer(t *testing.T) {
 	add("x")
 	b.put(aboutHeld(codeDone, handedOut{encoded: "z", fence: "7"}))
 	for range 2 {
-		if got := text(); got != "ax fx ay D7z" {
+		if got := text(); got != "ax fx ay E7z" {
 			t.Errorf("the buffer has %q", got)
 		}
 	}
@@ -207,7 +207,7 @@ func TestBuffer(t *testing.T) {
 	}
 	b.put(newOp(codeDiscard, "y"))
 	add("x")
-	if got := text(); got != "ax fx ay D7z xy ax" || !b.hasAboutHeld() || b.executed() != 0 {
+	if got := text(); got != "ax fx ay E7z xy ax" || !b.hasAboutHeld() || b.executed() != 0 {
 		t.Errorf("the buffer has %q, about held keys %v, executed up to %d", got, b.hasAboutHeld(), b.executed())
 	}
 	ops, _ := b.take(0, true)

@@ -52,9 +52,9 @@ local FILLER = string.rep('\0', 80)
 
 local FOREVER = 2 ^ 53 -- the largest time
 
--- COUNTS are the numbers of a shard, as protocol.go reads them: the time; how many keys are queued, held, held and
--- added again, waiting, failing, given up; how many entries were repaired; since when the oldest key is queued;
--- 1 if the start limit holds keys back; what is left of a pause, -1 if it has no end; the length of its
+-- COUNTS are the numbers of a shard, as protocol.go reads them: the time; how many keys are queued, held, held
+-- and added again, waiting, failing, given up; how many entries were repaired; since when the oldest key is
+-- queued; 1 if the start limit holds keys back; what is left of a pause, -1 if it has no end; the length of its
 -- pausedBy, and that.
 local COUNTS = '%s %d %d %d %d %d %d %d %s %d %.0f %d %s'
 

@@ -1,5 +1,5 @@
 -- What becomes of a key: it is added, now or later, and it is released when its holder has finished, or puts
--- it back.
+-- it back. At the end: the keys of a session, and what wakes it.
 
 local function queue(key, since)
 	setState(key, since)
@@ -11,9 +11,14 @@ local function setMark(key, letter, rest)
 	setState(key, (isAnswered(states[key]) and string.upper(letter) or letter) .. rest)
 end
 
--- A retry is the end of the last failure's delay; RETRIES has it. Two marks say that nothing else has added the
--- key: while it waits, DELAYS has the same time; when the retry has come due while the key is held, <added> is
--- that time. Any other add makes the times differ, if need be by a microsecond.
+-- A retry is the end of the last failure's delay, which RETRIES has. If the key fails again or is given up, its
+-- retry is taken back, but what others have added stays. So it must be known whether the retry alone has added
+-- the key. It has, if the time in RETRIES is also
+--
+--   in DELAYS, while the key waits for its retry
+--   <added>, when the retry has come due while the key was held
+--
+-- Any other add makes the times differ, if need be by a microsecond.
 
 local function retryOf(key)
 	local retry = call('ZSCORE', RETRIES, key)
@@ -43,12 +48,11 @@ local function add(key, isQuiet, priority, addedAt)
 		changed = changed + 1
 	else
 		hasEarlierAdd = true
-		if isDirty(state) and not isLoud(state) then
-			if not isQuiet then
-				setMark(key, 'd', sub(state, 2))
-			elseif isAddedByRetryAlone(state, retryOf(key)) then
-				setMark(key, 'e', sub(state, 2, 28) .. digits(addedOf(state) + 1))
-			end
+		local isQuietSoFar = isDirty(state) and not isLoud(state)
+		if isQuietSoFar and not isQuiet then
+			setMark(key, 'd', sub(state, 2))
+		elseif isQuietSoFar and isAddedByRetryAlone(state, retryOf(key)) then -- Now something else has, too.
+			setMark(key, 'e', sub(state, 2, 28) .. digits(addedOf(state) + 1))
 		end
 	end
 	if priority or hasNotes then
@@ -59,19 +63,18 @@ end
 -- addAfter adds a key after a delay in microseconds. Of several delays the earliest end counts, and the
 -- highest priority.
 local function addAfter(key, delay, priority)
-	delay = tonumber(delay)
+	delay, priority = tonumber(delay), priority or 0
 	if delay <= 0 then return add(key, false, priority) end
-	soonest = math.min(soonest, now + delay - 1) -- 1: the mark below
-	priority = priority or 0
-	local comparison = 'GT' -- replaces a delay that has passed
-	if not due[key] and call('ZSCORE', DELAYS, key) then
-		comparison, priority = 'LT', math.max(priority, priorityOf(WAITING_PRIORITY, key))
+	soonest = math.min(soonest, now + delay - 1) -- 1: what may be subtracted below
+	local waitsAlready = not due[key] and call('ZSCORE', DELAYS, key) -- A delay that has passed is replaced.
+	if waitsAlready then
+		priority = math.max(priority, priorityOf(WAITING_PRIORITY, key))
 	end
 	setPriority(WAITING_PRIORITY, key, priority)
-	call('ZADD', DELAYS, comparison, digits(now + delay), key)
+	call('ZADD', DELAYS, waitsAlready and 'LT' or 'GT', digits(now + delay), key)
 	due[key] = nil
-	local retry = comparison == 'LT' and retryOf(key) -- Only an earlier delay can be a retry that waits.
-	if waitsOnlyForRetry(key, retry) then
+	local retry = waitsAlready and retryOf(key)
+	if waitsOnlyForRetry(key, retry) then -- Now it waits for both.
 		call('ZADD', DELAYS, digits(retry - 1), key)
 	end
 end
@@ -103,10 +106,11 @@ local function takeBackRetry(key)
 	return priority
 end
 
--- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished.
-local function release(holder, key, state, isFinished)
+-- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished. isPlain
+-- says that the hand-out has no notes.
+local function release(holder, key, state, isFinished, isPlain)
 	released[#released + 1] = holder .. key
-	if hasNotes then
+	if hasNotes and not isPlain then
 		releasedNotes[#releasedNotes + 1], releasedNotes[#releasedNotes + 2] = HELD_CAUSES .. key, HELD_PRIORITY .. key
 	end
 	setState(key, false)

@@ -12,6 +12,7 @@ local FORGET = 'f' --            key
 local SUCCEED = 'g' --           key; FORGET as an answer
 local NUM_REQUEUES = 'n' --      key                                            * failures, left of the delay
 local DONE = 'D' --              fence, key
+local DONE_PLAIN = 'E' --        fence, key; DONE of a hand-out without notes
 local HAND_BACK = 'B' --         number, key, which is queued again with that AT_ONCE: BY_HOLDER
 local PUT_OFF = 'O' --           fence, key: HAND_BACK, but the key waits for a second
 local RELEASE = 'r' --           key, which is taken from its holder            *
@@ -158,12 +159,12 @@ for i, code in ipairs(codes) do
 	elseif code == ADD_PRIORITY then
 		local priority, delay = string.match(details[i], '^(%-?%d+) (%d+)$')
 		addAfter(key, delay, tonumber(priority))
-	elseif code == DONE then
+	elseif code == DONE or code == DONE_PLAIN then
 		if hasTroubles then
 			survived[#survived + 1], survived[#survived + 2] = LOSSES .. key, AT_ONCE .. key
 		end
 		if isItsHolder then
-			release(session, key, state, true)
+			release(session, key, state, true, code == DONE_PLAIN)
 		else
 			unmatched = unmatched + 1
 			if not isHeldBy(session, state) then -- HELD may have it: the server may have lost the state alone.

@@ -82,6 +82,7 @@ const (
 	codeSucceed       code = 'g' // codeForget, as an answer
 	codeNumRequeues   code = 'n'
 	codeDone          code = 'D'
+	codeDonePlain     code = 'E' // codeDone, encoded for a hand-out without causes and priority
 	codeHandBack      code = 'B'
 	codePutOff        code = 'O'
 	codeRelease       code = 'r'
@@ -106,7 +107,7 @@ func (c code) isAdd() bool {
 // work is how much the operation costs the server, in adds.
 func (c code) work() int {
 	switch c {
-	case codeAdd, codeDone, codeHandBack, codeCannotDecode, codeAddedAgain, codeNumRequeues:
+	case codeAdd, codeDone, codeDonePlain, codeHandBack, codeCannotDecode, codeAddedAgain, codeNumRequeues:
 		return 1
 	case codeAddWhy, codeAddAfter, codeForget, codeSucceed:
 		return 2
@@ -116,7 +117,11 @@ func (c code) work() int {
 
 // aboutHeld returns an operation on a key that is held.
 func aboutHeld(c code, key handedOut) *op {
-	return &op{code: c, text: string(c) + key.fence + key.encoded, fence: key.fence, key: key.encoded}
+	letter := c
+	if c == codeDone && key.causes == "" && key.priority == 0 {
+		letter = codeDonePlain // It costs the server less.
+	}
+	return &op{code: c, text: string(letter) + key.fence + key.encoded, fence: key.fence, key: key.encoded}
 }
 
 // newHandBack returns the operation that gives a key back with its AtOnce.

@@ -67,11 +67,13 @@ local function forgetOld()
 	end)
 	loadStates(failed)
 	for _, key in ipairs(failed) do
-		if isHeld(states[key]) then -- It keeps its count: its call may fail again.
+		if isHeld(states[key]) then
+			-- Its call may fail again, so its count expires later, as if its delay had ended just now. (now itself
+			-- may be <added> by another add: see isAddedByRetryAlone.)
 			local state, isRetry = states[key], isAddedByRetryAlone(states[key], retryOf(key))
-			local kept = digits(now - 1) -- not the time of an add of this batch
-			call('ZADD', RETRIES, kept, key)
-			if isRetry then setState(key, sub(state, 1, 28) .. kept) end
+			local retry = digits(now - 1)
+			call('ZADD', RETRIES, retry, key)
+			if isRetry then setState(key, sub(state, 1, 28) .. retry) end
 		else
 			forgetFailures(key)
 		end
