@@ -212,28 +212,6 @@ func TestInterruptedAndDiscarded(t *testing.T) {
 	})
 }
 
-// A second call of UntilAdded, after an add, returns a context that has ended already.
-func TestUntilAddedEndsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		calls := 0
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			calls++
-			call := worker.CallOf(ctx)
-			if call.UntilAdded(); calls == 1 {
-				q.Add(key)
-				if call.UntilAdded().Err() == nil {
-					t.Error("the context has not ended")
-				}
-			}
-			return nil
-		}, options{}))
-		q.Add("a")
-		r.after(time.Second)
-		r.endCleanly()
-	})
-}
-
 // Tracker slow a key down that is interrupted again and again, as a pool does, and forget that with the key.
 func TestTrackerInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -249,23 +249,6 @@ func TestInterruptLoop(t *testing.T) {
 	})
 }
 
-// The end of a pool does not wait for a key that is slowed down, and reports it.
-func TestInterruptLoopAtTheEnd(t *testing.T) {
-	overNotifying(t, func(t *testing.T, q notifying) {
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			until := worker.CallOf(ctx).UntilAdded()
-			q.Add(key)
-			<-until.Done()
-			return until.Err()
-		}, options{}))
-		r.after(time.Minute)
-		r.cancel()
-		r.returnedLeaving("1 queued and not started: a")
-		wantMatchedDones(t, q)
-	})
-}
-
 // A key that pauses is still handled when the queue is emptied at the end.
 func TestInterruptLoopIsDrained(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {

@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,17 +83,6 @@ func TestUntilAddedInALoop(t *testing.T) {
 			if n := len(testkit.Goroutines()) - len(before); n > most {
 				t.Errorf("%d goroutines more", n)
 			}
-			// One made for a turn ends with that.
-			for range 100 {
-				turn, cancel := context.WithCancel(ctx)
-				until := worker.CallOf(turn).UntilAdded()
-				cancel()
-				<-until.Done()
-			}
-			time.Sleep(time.Millisecond)
-			if n := len(testkit.Goroutines()) - len(before); n > most {
-				t.Errorf("%d goroutines more after a hundred contexts that have ended", n)
-			}
 			q.Add(key)
 			<-first.Done()
 			return context.Cause(first)
@@ -103,34 +91,6 @@ func TestUntilAddedInALoop(t *testing.T) {
 		r.endCleanly()
 		if turns != 20_000 {
 			t.Errorf("%d turns", turns)
-		}
-	})
-}
-
-func TestOutsideOfACall(t *testing.T) {
-	if n := worker.CallOf(t.Context()).Attempt(); n != 0 {
-		t.Errorf("Attempt is %d", n)
-	}
-	worker.CallOf(t.Context()).Logger().Error("silence")
-}
-
-func TestLogs(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		logger, logs := newLogger()
-		addAll(q, "drops panics fatal queued")
-		r := run(t, worker.New(q, acts, options{Logger: logger}))
-		if r.returned() == nil {
-			t.Error("no error")
-		}
-		for _, want := range []string{
-			`level=ERROR msg="The handler failed, its key is given up" key=drops next=give_up attempt=1 duration=0s err="drops is broken"`,
-			`level=WARN msg="The handler failed, its key is retried" key=panics next=retry attempt=1 duration=0s err="panic: what a value"`,
-			`level=ERROR msg="The workers end because of a fatal error" err=broken`,
-			`level=WARN msg="Keys are left undone" unfinished=0 notStarted=1 failing=1 left="1 queued and not started: queued; 1 failed and not retried: panics"`,
-		} {
-			if !strings.Contains(logs.String(), want+"\n") {
-				t.Errorf("missing: %s\nin:\n%s", want, logs)
-			}
 		}
 	})
 }

@@ -129,28 +129,6 @@ func TestUntilAdded(t *testing.T) {
 	})
 }
 
-// A key that is added between Get and the call has been added again: nothing is missed.
-func TestUntilAddedBeforeTheCall(t *testing.T) {
-	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
-		calls := 0
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if calls++; calls == 1 {
-				q.Add(key)
-			}
-			until := worker.CallOf(ctx).UntilAdded()
-			if added := until.Err() != nil; added != (calls == 1) {
-				t.Errorf("call %d: %v", calls, until.Err())
-			}
-			return context.Cause(until)
-		}, o))
-		if calls != 2 {
-			t.Errorf("%d calls", calls)
-		}
-		r.endCleanly()
-	})
-}
-
 // Every kind of add interrupts but a quiet one. The key is queued again in any case.
 func TestWhatInterrupts(t *testing.T) {
 	quiet, loud := workqueue.Cause{Reason: "status", Quiet: true}, workqueue.Cause{Reason: "spec"}

@@ -24,11 +24,10 @@ type hold[T comparable] struct {
 	key     T
 
 	reason      string
-	slowDown    time.Duration // how long the hold lasts at least, or 0: see slowDownLocked
-	byHandler   bool          // the handler has arranged it, and it is longer than slowDown
+	byHandler   bool // Otherwise it slows the key down, see slowDownLocked.
 	since       time.Time
 	callDone    func(key T) // calls the queue's Done
-	stopWaiting func()      // stops the timers, and ends the lease
+	stopWaiting func()      // stops the timer, and ends the lease
 
 	// The tracker's mu guards these. limit does not change after begin.
 
@@ -103,7 +102,8 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 }
 
 // holdBeforeDone returns the hold that must come before the call's Done, or nil. A key whose lease is lost
-// needs none. Slowing a key down is one more release, after slowDown.
+// needs none. The handler's hold, unless it is released already, takes the place of one that slows the key
+// down.
 func (c *Tracked[T]) holdBeforeDone() *hold[T] {
 	t := c.tracker
 	t.mu.Lock()
@@ -116,14 +116,8 @@ func (c *Tracked[T]) holdBeforeDone() *hold[T] {
 		if c.slowDown == 0 {
 			return nil
 		}
-		h = &hold[T]{tracker: t, key: c.result.Key,
+		h = &hold[T]{tracker: t, key: c.result.Key, limit: c.slowDown, unreleased: 1,
 			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", c.result.AtOnce)}
-	}
-	if h.slowDown = c.slowDown; h.slowDown > 0 { // One more release, by a timer.
-		h.unreleased++
-		if h.limit <= h.slowDown {
-			h.byHandler, h.limit = false, h.slowDown
-		}
 	}
 	h.phase = holdBegins
 	return h
@@ -136,17 +130,14 @@ func (h *hold[T]) begin(callDone func(key T)) bool {
 	h.callDone, h.since = callDone, clock.Now()
 	end := func() { h.end() }
 	stopLimit := afterFunc(clock, h.limit, end)
-	stopSlowDown, endLease := func() {}, func() {}
-	if h.slowDown > 0 && h.slowDown < h.limit {
-		stopSlowDown = afterFunc(clock, h.slowDown, h.releaseOne)
-	}
+	endLease := func() {}
 	if t.leaser != nil {
 		// Not made from the pool's context: its end would wake a goroutine for each hold.
 		lease, release := t.leaser.LeaseOnHold(context.Background(), h.key)
 		stop := context.AfterFunc(lease, end) // lease may be one for many keys, and outlive the hold.
 		endLease = func() { stop(); release() }
 	}
-	h.stopWaiting = func() { stopLimit(); stopSlowDown(); endLease() }
+	h.stopWaiting = func() { stopLimit(); endLease() }
 	t.queue.PutOnHold(h.key) // Before beginLocked: then Done may come at any time.
 	t.mu.Lock()
 	begins := h.beginLocked()
@@ -200,7 +191,7 @@ func (h *hold[T]) end() bool {
 func (h *hold[T]) endLocked(now time.Time) {
 	mu, lasted := &h.tracker.mu, now.Sub(h.since)
 	mu.holdTimes.Observe(max(0, lasted))
-	if h.byHandler && lasted >= 2*h.slowDown+shortestHold { // The timer of the slow-down may have been late.
+	if h.byHandler && lasted >= shortestHold {
 		mu.records.resetAtOnce(h.key) // What comes after a hold that has lasted does not come at once.
 	}
 	if h.isToLimit(now) {

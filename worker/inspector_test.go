@@ -68,7 +68,7 @@ func TestSnapshotKeyOfAFailingKey(t *testing.T) {
 		}
 		fine.Store(true)
 		r.after(3 * time.Minute)
-		if got := p.SnapshotKey("a"); got.Failing != nil {
+		if got := p.SnapshotKey("a"); got.Failing != nil || got.GivenUp != nil {
 			t.Errorf("after a success: %+v", got)
 		}
 		fine.Store(false)

@@ -63,49 +63,6 @@ func TestFailingKeys(t *testing.T) {
 	})
 }
 
-// Of the keys that were given up the last ones are known, until they succeed or are forgotten.
-func TestGivenUpKeys(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		start := time.Now()
-		broken := true
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			if !broken {
-				return nil
-			}
-			return fmt.Errorf("%s is broken, %d", key, worker.CallOf(ctx).Attempt())
-		}, options{MaxRetries: 1})
-		addAll(q, "b c d")
-		r := run(t, p)
-		check := func(what string, want ...string) {
-			t.Helper()
-			s := p.Snapshot(10)
-			equal(t, what, failedKeys(start, s.GivenUp), want...)
-			if len(s.Failing) != 0 || s.Stats.Failing != 0 || p.Stats().GivenUpKeys != len(want) {
-				t.Errorf("%s: failing %+v, %d given up", what, s.Failing, s.Stats.GivenUpKeys)
-			}
-		}
-		r.after(time.Minute)
-		check("all three", "d 2 d is broken, 2 0s 1s -", "c 2 c is broken, 2 0s 1s -", "b 2 b is broken, 2 0s 1s -")
-		broken = false
-		q.Add("c")
-		r.after(2 * time.Minute)
-		check("c has succeeded", "d 2 d is broken, 2 0s 1s -", "b 2 b is broken, 2 0s 1s -")
-		p.Forget("d")
-		check("d is forgotten", "b 2 b is broken, 2 0s 1s -")
-		// A key that was added again and fails is failing, and not given up any more.
-		broken = true
-		q.Add("b")
-		r.after(2*time.Minute + 500*time.Millisecond)
-		if s := p.Snapshot(10); len(s.Failing) != 1 || len(s.GivenUp) != 0 || s.Stats.GivenUpKeys != 0 {
-			t.Errorf("failing %+v, given up %+v of %d", s.Failing, s.GivenUp, s.Stats.GivenUpKeys)
-		}
-		r.after(3 * time.Minute)
-		check("b is given up again", "b 2 b is broken, 2 2m0s 2m1s -")
-		r.endCleanly()
-		check("at the end", "b 2 b is broken, 2 2m0s 2m1s -")
-	})
-}
-
 // The last thousand given-up keys are remembered. One that is given up again and again takes no place from
 // the others.
 func TestMostGivenUpKeys(t *testing.T) {

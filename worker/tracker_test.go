@@ -106,58 +106,13 @@ func TestTracker(t *testing.T) {
 	})
 }
 
-// A call is found stuck, with its stack, and can be canceled. The goroutine that watches ends when there are
-// no calls.
-func TestTrackerStuck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		defer q.ShutDown()
-		found := make(chan stuck, 9)
-		tracker := worker.NewTracker(q, options{StuckAfter: time.Minute, OnStuck: func(_ context.Context, k stuck) { found <- k }})
-		for range 2 {
-			q.Add("a")
-			key, _ := q.Get()
-			returned := make(chan outcome)
-			go func() {
-				returned <- handleOne(t.Context(), q, tracker, func(ctx context.Context, _ string) error {
-					<-ctx.Done()
-					return context.Cause(ctx)
-				}, key)
-			}()
-			if k := <-found; k.Key != "a" || k.Duration != time.Minute || !strings.Contains(k.Stack, "TestTrackerStuck") {
-				t.Errorf("%+v", k)
-			}
-			if k := tracker.SnapshotKey("a"); k.Running == nil || k.Running.Stack == "" || k.Running.Canceled {
-				t.Errorf("%+v", k.Running)
-			}
-			if !tracker.Cancel("a") {
-				t.Error("there is nothing to cancel")
-			}
-			if k := tracker.SnapshotKey("a").Running; k != nil && !k.Canceled {
-				t.Error("nobody sees that it was canceled")
-			}
-			if r := <-returned; !errors.Is(r.Err, worker.ErrCanceled) || r.Next != worker.NextRetry {
-				t.Errorf("%+v", r)
-			}
-		}
-		if tracker.Cancel("a") {
-			t.Error("Cancel of a call that has ended")
-		}
-	})
-}
-
 func TestNextOf(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want worker.Next
 	}{
-		{nil, worker.NextForget},
-		{errors.New("no"), worker.NextRetry},
-		{context.Canceled, worker.NextRetry},
-		{fmt.Errorf("wrapped: %w", worker.RequeueAfter(1)), worker.NextRequeue},
-		{errors.Join(worker.RequeueAfter(1), worker.Terminal(errors.New("no"))), worker.NextGiveUp},
-		{worker.Fatal(errors.New("no")), worker.NextGiveUp},
-		{worker.ErrAdded, worker.NextInterrupted},
+		{nil, worker.NextForget}, {errors.New("no"), worker.NextRetry}, {worker.RequeueAfter(1), worker.NextRequeue},
+		{worker.Fatal(errors.New("no")), worker.NextGiveUp}, {worker.ErrAdded, worker.NextInterrupted},
 	} {
 		if got := worker.NextOf(t.Context(), c.err); got != c.want {
 			t.Errorf("of %v: %v, want %v", c.err, got, c.want)
