@@ -89,26 +89,6 @@ func TestHeldKeyIsRemovedCanceledForgottenReleased(t *testing.T) {
 	})
 }
 
-// An add while the handler runs ends UntilAdded; the hold that it then asks for counts nevertheless.
-func TestHoldAfterUntilAdded(t *testing.T) {
-	overNotifying(t, func(t *testing.T, q notifying) {
-		h := newHolder()
-		h.answers = []answer{h.hold(time.Minute)}
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if len(h.took()) == 0 {
-				<-worker.CallOf(ctx).UntilAdded().Done()
-			}
-			return h.handle(ctx, key)
-		}, options{}))
-		q.Add("a")
-		r.after(time.Second)
-		q.Add("a")
-		r.after(time.Hour)
-		r.endCleanly()
-		equal(t, "calls", h.took(), "a 1 1s", "a 1 1m1s")
-	})
-}
-
 // The end of its lease releases a key.
 func TestHoldEndsWithLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -90,26 +90,6 @@ func TestHoldAfterTheShutdown(t *testing.T) {
 	}
 }
 
-// A handler that was left behind may ask for a hold: there is nobody who would hold its key.
-func TestHoldAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHolder()
-		q := newQueue()
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			time.Sleep(time.Minute)
-			return h.hold(time.Hour)(worker.CallOf(ctx))
-		}, options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
-		q.Add("a")
-		synctest.Wait()
-		r.cancel()
-		synctest.Wait()
-		r.returnedLeaving("1 still running: a")
-		time.Sleep(2 * time.Minute)
-		wantMatchedDones(t, q)
-		h.releaseAll()
-	})
-}
-
 // A pause does not change what is on hold, and a hold is not idle.
 func TestHoldWhilePausedAndIdle(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
@@ -193,32 +173,5 @@ func TestHoldMemory(t *testing.T) {
 	t.Log(perKey, "bytes a key")
 	if perKey > 1024 {
 		t.Errorf("a held key takes %d bytes", perKey)
-	}
-}
-
-// Once the queue is shut down Run waits for no hold: keys that were added meanwhile come, the others are
-// Done.
-func TestHoldsEndWithTheQueue(t *testing.T) {
-	for _, shutDown := range []bool{false, true} {
-		overHolding(t, func(t *testing.T, q stringQueue) {
-			p := worker.New(q, func(ctx context.Context, key string) error {
-				worker.CallOf(ctx).Hold("late", time.Hour)
-				return nil
-			}, options{Drain: worker.All, DrainTimeout: time.Minute})
-			r := run(t, p)
-			addAll(q, "a b comes")
-			r.after(time.Second)
-			q.Add("comes")
-			if shutDown {
-				q.ShutDown()
-			} else {
-				p.Stop(worker.All)
-			}
-			if err := <-r.result; err != nil || time.Since(r.begun) != time.Second || !p.Left().Empty() ||
-				p.Stats().Handled != 4 {
-				t.Errorf("Run returned %v after %v, left %v", err, time.Since(r.begun), p.Left())
-			}
-			wantMatchedDones(t, q)
-		})
 	}
 }

@@ -285,21 +285,6 @@ func TestHoldThatIsReleasedAtOnce(t *testing.T) {
 	}
 }
 
-// A key that nobody adds does not come after a hold of Call.Hold.
-func TestCallHoldOfKeyThatIsNotAdded(t *testing.T) {
-	overHolding(t, func(t *testing.T, q stringQueue) {
-		h := newHolder()
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			h.until(worker.CallOf(ctx).Hold("the cache shows it", time.Minute))
-			return h.handle(ctx, key)
-		}, options{}))
-		q.Add("a")
-		r.after(time.Hour)
-		r.endCleanly()
-		equal(t, "calls", h.took(), "a 1 0s")
-	})
-}
-
 // What is said about keys on hold.
 func TestKeysOnHold(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
