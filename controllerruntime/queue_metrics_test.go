@@ -13,7 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -349,4 +352,44 @@ func TestMetricsOfAPage(t *testing.T) {
 				t.Errorf("the page counts %d failing keys", n)
 			}
 		})
+}
+
+// otherProvider is a provider of another package.
+type otherProvider struct{ *prom.Provider }
+
+// Config.MetricsProvider gets what the registry would have, also if it is not package prom's.
+func TestMetricsOfAnotherProvider(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	other := otherProvider{prom.NewProvider(registry, prom.Options{})}
+	r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context,
+		int) (reconcile.Result, error) {
+		return reconcile.Result{}, nil
+	}), nil)
+	q := r.With(priorityqueue.Config[int]{MetricsProvider: other})("numbers", nil)
+	defer q.ShutDown()
+	q.Add(1)
+	key, _ := q.Get()
+	if _, err := r.Reconcile(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	q.Done(key)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]*dto.Metric)
+	for _, f := range families {
+		got[f.GetName()] = f.Metric[0]
+	}
+	if n := got["workqueue_pool_change_duration_seconds"].GetHistogram().GetSampleCount(); n != 1 {
+		t.Errorf("%d changes, want 1", n)
+	}
+	for _, name := range []string{"workqueue_pool_keys_on_hold", "workqueue_pool_looping_keys"} {
+		if got[name] == nil {
+			t.Errorf("no %s", name)
+		}
+	}
+	if got["workqueue_pool_results_total"] != nil {
+		t.Error("the calls are counted, which the manager does itself")
+	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/priorityqueue"
-	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -27,8 +26,8 @@ type Page interface {
 	InspectPool(name string, p worker.Inspector)
 }
 
-// passesOn is a Page that passes on the numbers of what it shows.
-type passesOn interface {
+// passingPage is a Page that passes on the numbers of what it shows.
+type passingPage interface {
 	Metrics() workqueue.StatsProvider
 }
 
@@ -145,12 +144,15 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 	r.controller.Store(c)
 	r.queues.Add(1)
 	name, page, inspector := q.Stats().Name, r.options.Page, c.tracker.Inspector()
-	if provider, ok := q.metrics.(*prom.Provider); ok {
-		if p, ok := page.(passesOn); ok && p.Metrics() == provider {
-			// The page passes Stats on to the provider, which must get only these.
-			inspector.Stats = c.changes
-		} else {
-			provider.InspectPool(name, worker.Inspector{Stats: c.changes})
+	if provider, ok := q.metrics.(worker.InspectorProvider); ok {
+		counted := inspector
+		counted.Stats = c.changes
+		switch passing, ok := page.(passingPage); {
+		case any(page) == any(provider): // It is shown below.
+		case ok && any(passing.Metrics()) == any(provider):
+			inspector = counted // The page passes Stats on to the provider, which must get only these.
+		default:
+			provider.InspectPool(name, counted)
 		}
 	}
 	if page == nil {

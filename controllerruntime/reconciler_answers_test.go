@@ -203,6 +203,10 @@ var notBefore3s = map[string]failsWith{
 	"429 and RequeueAfter":     {time.Second, tooMany, "3s"},
 	"RequeueAfter and a short": {3 * time.Second, apierrors.NewTooManyRequests("slow down", 1), "3s"},
 	"worker.RetryAfter":        {0, worker.RetryAfter(errNotYet, 3*time.Second), "3s"},
+	"RetryAfter of a short 429": {0, worker.RetryAfter(apierrors.NewTooManyRequests("slow down", 1),
+		3*time.Second), "3s"},
+	"RetryAfter and a short":   {time.Second, worker.RetryAfter(errNotYet, 3*time.Second), "3s"},
+	"a short and a RetryAfter": {3 * time.Second, worker.RetryAfter(errNotYet, time.Second), "3s"},
 }
 
 // A failure with a least delay is counted, and the request is retried after the longer of that and the

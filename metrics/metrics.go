@@ -18,12 +18,12 @@ import (
 type Metric[S any] struct {
 	Name, Help string
 
-	// Gauge reports that the metric has no value without a live source. All but gauges and histograms are
-	// counters.
+	// Gauge marks a gauge, which is not exported once all sources have ended. What is neither Gauge nor
+	// Histogram is a counter.
 	Gauge bool
 
-	// Has reports whether these numbers have the metric. Nil means that all have it.
-	Has func(*S) bool
+	// AppliesTo reports whether these numbers have the metric. Nil means that all have it.
+	AppliesTo func(*S) bool
 
 	Value     func(*S) float64
 	Histogram func(*S) *workqueue.Histogram
@@ -52,7 +52,7 @@ func histogram[S any](name, help string, read func(*S) *workqueue.Histogram) Met
 }
 
 func (m Metric[S]) onlyIf(has func(*S) bool) Metric[S] {
-	m.Has = has
+	m.AppliesTo = has
 	return m
 }
 
@@ -66,12 +66,12 @@ func CheckBounds(bounds []float64) error {
 	return nil
 }
 
-// In reports whether numbers have the metric. Those without a live source have no gauges.
-func (m *Metric[S]) In(numbers *S, live bool) bool {
-	return (live || !m.Gauge) && (m.Has == nil || m.Has(numbers))
+// IsExported reports whether numbers have the metric. Those without a live source have no gauges.
+func (m *Metric[S]) IsExported(numbers *S, live bool) bool {
+	return (live || !m.Gauge) && (m.AppliesTo == nil || m.AppliesTo(numbers))
 }
 
-// The places of Kubernetes' metrics in what Queue returns.
+// The places of Kubernetes' metrics in what QueueMetrics returns.
 const (
 	Depth = iota
 	Adds
@@ -82,9 +82,9 @@ const (
 	Retries
 )
 
-// Queue returns the metrics of queues. Names and help of the first seven are Kubernetes', in
+// QueueMetrics returns the metrics of queues. Names and help of the first seven are Kubernetes', in
 // k8s.io/component-base/metrics/prometheus/workqueue.
-func Queue() []Metric[workqueue.Stats] { return slices.Clone(queueMetrics) }
+func QueueMetrics() []Metric[workqueue.Stats] { return slices.Clone(queueMetrics) }
 
 var queueMetrics = []Metric[workqueue.Stats]{
 	Depth: gauge("workqueue_depth", "Current depth of workqueue",
@@ -153,7 +153,7 @@ var queueMetrics = []Metric[workqueue.Stats]{
 		func(st *workqueue.Stats) float64 { return float64(sharedOf(st).Repaired) }).onlyIf(isShared),
 	{
 		Name: "workqueue_queued_keys", Help: "Number of keys that need processing, by priority.", Gauge: true,
-		Has: hasPriorities, Split: queuedByPriority, Label: "priority",
+		AppliesTo: hasPriorities, Split: queuedByPriority, Label: "priority",
 	},
 }
 
@@ -177,11 +177,11 @@ func oneIf(is bool) float64 {
 
 // queuedByPriority returns the values of workqueue_queued_keys.
 func queuedByPriority(st *workqueue.Stats) []Labelled {
-	return append(ByPriority(st.ByPriority), Labelled{"other", float64(st.ByPriority.Others)})
+	return append(PriorityValues(st.ByPriority), Labelled{"other", float64(st.ByPriority.Others)})
 }
 
-// ByPriority returns the depths of the priorities that have a number of their own.
-func ByPriority(depths *workqueue.PriorityDepths) []Labelled {
+// PriorityValues returns the depths of the priorities that have a number of their own.
+func PriorityValues(depths *workqueue.PriorityDepths) []Labelled {
 	var values []Labelled
 	for _, d := range depths.Depths {
 		values = append(values, Labelled{strconv.Itoa(d.Priority), float64(d.Queued)})
@@ -189,12 +189,12 @@ func ByPriority(depths *workqueue.PriorityDepths) []Labelled {
 	return values
 }
 
-// Pool returns the metrics of pools.
-func Pool() []Metric[worker.Stats] {
+// PoolMetrics returns the metrics of pools.
+func PoolMetrics() []Metric[worker.Stats] {
 	all := slices.Clone(poolMetrics)
 	for i := range all {
-		if m := &all[i]; m.Has == nil {
-			m.Has = func(st *worker.Stats) bool { return !ChangesAlone(st) }
+		if m := &all[i]; m.AppliesTo == nil {
+			m.AppliesTo = func(st *worker.Stats) bool { return !CountsNoCalls(st) }
 		}
 	}
 	return all
@@ -228,12 +228,7 @@ var poolMetrics = []Metric[worker.Stats]{
 		func(st *worker.Stats) float64 { return float64(st.Stuck) }),
 	gauge("workqueue_pool_start_limited",
 		"1 while keys are queued and the start limit keeps them from being handled, and otherwise 0.",
-		func(st *worker.Stats) float64 {
-			if st.StartLimited {
-				return 1
-			}
-			return 0
-		}),
+		func(st *worker.Stats) float64 { return oneIf(st.StartLimited) }),
 	gauge("workqueue_pool_failing_keys",
 		"Number of keys of the pool's queue that failed and will be tried again.",
 		func(st *worker.Stats) float64 { return float64(st.Failing) }),
@@ -276,9 +271,9 @@ var poolMetrics = []Metric[worker.Stats]{
 		func(st *worker.Stats) float64 { return float64(st.ListsFailed) }).onlyIf(lists),
 }
 
-// ChangesAlone reports whether the numbers are of changes and held keys, and not of calls: they come from a
+// CountsNoCalls reports whether the numbers are of changes and held keys, and not of calls: they come from a
 // program that counts its calls itself.
-func ChangesAlone(st *worker.Stats) bool { return st.Durations == nil && st.Changes != nil }
+func CountsNoCalls(st *worker.Stats) bool { return st.Durations == nil && st.Changes != nil }
 
 func always(*worker.Stats) bool { return true }
 

@@ -10,9 +10,11 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-func Queues() *Set[workqueue.Stats] { return newSet(addQueue, endQueue) }
+// NewQueueSet returns an empty set of queues.
+func NewQueueSet() *Set[workqueue.Stats] { return newSet(addQueue, endQueue) }
 
-func Pools() *Set[worker.Stats] {
+// NewPoolSet returns an empty set of pools.
+func NewPoolSet() *Set[worker.Stats] {
 	return newSet(func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) }, endPool)
 }
 
@@ -40,14 +42,21 @@ func endQueue(st *workqueue.Stats) bool {
 	return true
 }
 
+// addQueue adds the keys of two queues in memory. Two parts of a shared queue each know the keys of the whole
+// queue, except of those on hold.
 func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
-	sum.Queued += part.Queued
-	sum.Blocked += part.Blocked
+	combine := func(a, b int) int { return a + b }
+	if isShared(sum) && isShared(&part) {
+		combine = func(a, b int) int { return max(a, b) }
+	}
+	sum.Queued = combine(sum.Queued, part.Queued)
+	sum.Blocked = combine(sum.Blocked, part.Blocked)
+	sum.Processing = combine(sum.Processing, part.Processing)
+	sum.Again = combine(sum.Again, part.Again)
+	sum.Waiting = combine(sum.Waiting, part.Waiting)
+	sum.Failing = combine(sum.Failing, part.Failing)
 	sum.Paused = sum.Paused || part.Paused
-	sum.Processing += part.Processing
-	sum.Again += part.Again
 	sum.OnHold += part.OnHold
-	sum.Waiting += part.Waiting
 	sum.Adds += part.Adds
 	sum.Retries += part.Retries
 	sum.Dropped += part.Dropped
@@ -58,11 +67,6 @@ func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.Latency = sum.Latency.Plus(part.Latency)
 	sum.WorkDuration = sum.WorkDuration.Plus(part.WorkDuration)
 	sum.ByPriority = addPriorities(sum.ByPriority, part.ByPriority)
-	if sharedOf(sum) != nil && sharedOf(&part) != nil {
-		sum.Failing = max(sum.Failing, part.Failing) // both of the whole queue
-	} else {
-		sum.Failing += part.Failing
-	}
 	if shared := addShared(sharedOf(sum), sharedOf(&part)); shared != nil {
 		sum.Shared = shared
 	}

@@ -49,14 +49,15 @@ func TestEveryField(t *testing.T) {
 		return st
 	}
 	one, two := full(3), full(4)
-	s := Queues()
+	s := NewQueueSet()
 	s.Watch("q", statsSource(one))
 	s.Watch("q", statsSource(two))
 	want := full(7)
 	want.OldestQueued, want.LongestRunning = 4, 4
 	want.Latency.Counts, want.WorkDuration.Counts = []uint64{7, 2}, []uint64{4, 7}
 	// What processes see of a queue that they share is the same for all of them.
-	want.Failing, sharedOf(&want).GivenUp, sharedOf(&want).Repaired = 4, 4, 4
+	want.Queued, want.Blocked, want.Processing, want.Again, want.Waiting, want.Failing = 4, 4, 4, 4, 4, 4
+	sharedOf(&want).GivenUp, sharedOf(&want).Repaired = 4, 4
 	for range 2 {
 		if got := slices.Collect(s.All()); len(got) != 1 || !got[0].Live || !reflect.DeepEqual(got[0].Sum, want) {
 			t.Errorf("got %+v, want %+v", got, want)
@@ -79,7 +80,7 @@ func TestEndOfAQueue(t *testing.T) {
 		{workqueue.Stats{ShuttingDown: true, Processing: 1}, true},
 		{workqueue.Stats{ShuttingDown: true, Waiting: 1}, true},
 	} {
-		s := Queues()
+		s := NewQueueSet()
 		s.Watch("q", statsSource(c.st))
 		if live := slices.Collect(s.All())[0].Live; live != c.live {
 			t.Errorf("%+v: live = %v", c.st, live)
@@ -90,7 +91,7 @@ func TestEndOfAQueue(t *testing.T) {
 // A queue that has ended, or a process that has left a shared one, leaves its counters, and nothing that
 // still changes: its priorities do not take the places of others, and its pause does not count.
 func TestWhatStaysOfEndedQueues(t *testing.T) {
-	s := Queues()
+	s := NewQueueSet()
 	for priority, down := range []bool{true, false} {
 		s.Watch("q", statsSource(workqueue.Stats{
 			ShuttingDown: down, Paused: down,
@@ -106,25 +107,28 @@ func TestWhatStaysOfEndedQueues(t *testing.T) {
 	}
 }
 
-// All parts of a shared queue see the same failing keys, and a part that has ended sees none.
-func TestFailingKeysOfASharedQueue(t *testing.T) {
-	s := Queues()
-	for _, down := range []bool{true, false, false} {
-		s.Watch("q", statsSource(workqueue.Stats{ShuttingDown: down, Failing: 7, Shared: &leasing.Stats{}}))
+// All parts of a shared queue see the same keys, and a part that has ended sees none. Queues in memory have
+// keys of their own.
+func TestKeysOfASharedQueue(t *testing.T) {
+	s := NewQueueSet()
+	s.Watch("q", statsSource(workqueue.Stats{ShuttingDown: true, Failing: 7, Shared: &leasing.Stats{}}))
+	for range 2 {
+		s.Watch("q", statsSource(workqueue.Stats{Queued: 5, Failing: 7, OnHold: 1, Shared: &leasing.Stats{}}))
+		s.Watch("memory", statsSource(workqueue.Stats{Queued: 5, Failing: 7, OnHold: 1}))
 	}
-	s.Watch("memory", statsSource(workqueue.Stats{Failing: 2}))
-	s.Watch("memory", statsSource(workqueue.Stats{Failing: 3}))
-	want := map[string]int{"q": 7, "memory": 5}
-	for _, total := range slices.Collect(s.All()) {
-		if total.Sum.Failing != want[total.Name] {
-			t.Errorf("%s: %d failing keys, want %d", total.Name, total.Sum.Failing, want[total.Name])
+	want := map[string]workqueue.Stats{"q": {Queued: 5, Failing: 7, OnHold: 2},
+		"memory": {Queued: 10, Failing: 14, OnHold: 2}}
+	for total := range s.All() {
+		total.Sum.Shared = nil
+		if total.Sum != want[total.Name] {
+			t.Errorf("%s: %+v, want %+v", total.Name, total.Sum, want[total.Name])
 		}
 	}
 }
 
 // Priorities beyond the limit of a sum count as others.
 func TestManyPriorities(t *testing.T) {
-	s := Queues()
+	s := NewQueueSet()
 	for i := range 3 {
 		st := workqueue.Stats{ByPriority: &workqueue.PriorityDepths{Others: 1}}
 		for p := range 16 {
@@ -143,7 +147,7 @@ func TestManyPriorities(t *testing.T) {
 }
 
 func TestPools(t *testing.T) {
-	s := Pools()
+	s := NewPoolSet()
 	for _, st := range []worker.Stats{{Handled: 1, Busy: 1}, {Handled: 2, Busy: 2}, {Handled: 4, Ended: true}} {
 		s.Watch("p", func() worker.Stats { return st })
 	}
@@ -159,7 +163,7 @@ func TestKeysOnHold(t *testing.T) {
 	st := worker.Stats{OnHold: 3, HoldsToLimit: 4}
 	st = st.Plus(worker.Stats{OnHold: 10, HoldsToLimit: 20, TimedOut: 1})
 	got := map[string]float64{}
-	for _, m := range Pool() {
+	for _, m := range PoolMetrics() {
 		if m.Value != nil {
 			got[m.Name] = m.Value(&st)
 		}
@@ -199,15 +203,15 @@ func TestGaugesOfAnEndedPool(t *testing.T) {
 	// They are zero in every pool that has ended, see [worker.Stats].
 	ended.Wanted, ended.Living, ended.Busy, ended.Stuck, ended.LongestRunning, ended.UnfinishedWork = 0, 0, 0, 0, 0, 0
 
-	pools := Pools()
+	pools := NewPoolSet()
 	pools.Watch("p", func() worker.Stats { return ended })
 	pools.Watch("p", func() worker.Stats { return worker.Stats{} })
 	for total := range pools.All() {
-		for _, m := range Pool() {
+		for _, m := range PoolMetrics() {
 			if m.Value == nil {
 				continue
 			}
-			if value := m.Value(&total.Sum); m.Gauge && m.In(&total.Sum, true) && value != 0 {
+			if value := m.Value(&total.Sum); m.Gauge && m.IsExported(&total.Sum, true) && value != 0 {
 				t.Errorf("%s is %v", m.Name, value)
 			} else if !m.Gauge && value != 3 {
 				t.Errorf("%s is %v, want 3", m.Name, value)
@@ -218,7 +222,7 @@ func TestGaugesOfAnEndedPool(t *testing.T) {
 
 // A shared queue's replica that has ended leaves no gauge of the keys that the other replicas have by now.
 func TestGaugesOfAnEndedReplica(t *testing.T) {
-	queues := Queues()
+	queues := NewQueueSet()
 	queues.Watch("q", func() workqueue.Stats {
 		return workqueue.Stats{ShuttingDown: true, Blocked: 2, OldestQueued: time.Hour}
 	})

@@ -69,7 +69,7 @@ func New(opts Options) (*Provider, error) {
 	}
 	return &Provider{
 		bounds: slices.Clone(opts.Bounds), // which keeps nil and empty
-		start:  time.Now(), queues: metrics.Queues(), pools: metrics.Pools(),
+		start:  time.Now(), queues: metrics.NewQueueSet(), pools: metrics.NewPoolSet(),
 	}, nil
 }
 
@@ -91,7 +91,7 @@ func (p *Provider) InspectPool(name string, i worker.Inspector) { p.pools.Watch(
 // an error if meter refuses an instrument.
 func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
 	var all []metric.Observable
-	ofQueues, ofPools := metrics.Queue(), metrics.Pool()
+	ofQueues, ofPools := metrics.QueueMetrics(), metrics.PoolMetrics()
 	queues, err := newInstruments(meter, ofQueues, &all)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func observe[S any](o metric.Observer, t *metrics.Total[S], table []metrics.Metr
 	for i := range table {
 		m := &table[i]
 		switch {
-		case m.Histogram != nil || !m.In(&t.Sum, t.Live):
+		case m.Histogram != nil || !m.IsExported(&t.Sum, t.Live):
 		case m.Value != nil:
 			o.ObserveFloat64(instruments[i], m.Value(&t.Sum), attributes)
 		default:
@@ -158,8 +158,8 @@ func observe[S any](o metric.Observer, t *metrics.Total[S], table []metrics.Metr
 // Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see
 // [sdk.WithProducer].
 func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
-	all := histograms(p.start, p.queues, metrics.Queue())
-	all = append(all, histograms(p.start, p.pools, metrics.Pool())...)
+	all := histograms(p.start, p.queues, metrics.QueueMetrics())
+	all = append(all, histograms(p.start, p.pools, metrics.PoolMetrics())...)
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -180,7 +180,7 @@ func histograms[S any](start time.Time, set *metrics.Set[S],
 		var points []metricdata.HistogramDataPoint[float64]
 		for i := range sums {
 			t := &sums[i]
-			if !m.In(&t.Sum, t.Live) {
+			if !m.IsExported(&t.Sum, t.Live) {
 				continue
 			}
 			if h := m.Histogram(&t.Sum); h != nil {

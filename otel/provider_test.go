@@ -229,10 +229,10 @@ func TestNamesInPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{}
-	for _, m := range metrics.Queue() {
+	for _, m := range metrics.QueueMetrics() {
 		want[m.Name] = true
 	}
-	for _, m := range metrics.Pool() {
+	for _, m := range metrics.PoolMetrics() {
 		want[m.Name] = true
 	}
 	namer := otlptranslator.MetricNamer{WithMetricSuffixes: true}

@@ -38,7 +38,7 @@ func familiesOf[S any](table []metrics.Metric[S]) []family[S] {
 // pkg/internal/metrics.
 func controllerRuntimeFamilies() []family[workqueue.Stats] {
 	isSplit := func(m metrics.Metric[workqueue.Stats]) bool { return m.Split != nil }
-	f := familiesOf(slices.DeleteFunc(metrics.Queue(), isSplit)) // The depth has the priorities.
+	f := familiesOf(slices.DeleteFunc(metrics.QueueMetrics(), isSplit)) // The depth has the priorities.
 	f[metrics.Depth].Metric = metrics.Metric[workqueue.Stats]{
 		Name: f[metrics.Depth].Name, Help: "Current depth of workqueue by workqueue and priority",
 		Gauge: true, Split: depthByPriority, Label: priorityLabel,
@@ -59,7 +59,7 @@ func depthByPriority(st *workqueue.Stats) []metrics.Labelled {
 	if st.ByPriority == nil {
 		return []metrics.Labelled{{Label: "", Value: float64(st.Queued + st.Again)}}
 	}
-	values := metrics.ByPriority(st.ByPriority)
+	values := metrics.PriorityValues(st.ByPriority)
 	if len(values) == metrics.MaxPriorities {
 		values = append(values, metrics.Labelled{Label: "exceeded_cardinality_limit",
 			Value: float64(st.ByPriority.Others)})
@@ -77,7 +77,7 @@ func depthByPriority(st *workqueue.Stats) []metrics.Labelled {
 // controllerRuntimePoolFamilies returns the metrics of pools, with the names of controller-runtime for those
 // that it has, in pkg/internal/controller/metrics.
 func controllerRuntimePoolFamilies() []family[worker.Stats] {
-	f := familiesOf(metrics.Pool())
+	f := familiesOf(metrics.PoolMetrics())
 	theirs := map[string]struct{ name, help string }{
 		"results_total": {"reconcile_total", "Total number of reconciliations per controller"},
 		"errors_total":  {"reconcile_errors_total", "Total number of reconciliation errors per controller"},

@@ -98,7 +98,7 @@ func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 
 // newProvider returns a provider that is not registered.
 func newProvider(opts Options) (*Provider, error) {
-	families, pools := familiesOf(metrics.Queue()), familiesOf(metrics.Pool())
+	families, pools := familiesOf(metrics.QueueMetrics()), familiesOf(metrics.PoolMetrics())
 	buckets, poolBuckets := kubernetesBuckets, observe.HandlerBounds
 	if opts.ControllerRuntime {
 		families, pools = controllerRuntimeFamilies(), controllerRuntimePoolFamilies()
@@ -108,7 +108,7 @@ func newProvider(opts Options) (*Provider, error) {
 	if opts.Buckets != nil {
 		buckets, poolBuckets = opts.Buckets, opts.Buckets
 	}
-	p := &Provider{families: families, poolFamilies: pools, queues: metrics.Queues(), pools: metrics.Pools()}
+	p := &Provider{families: families, poolFamilies: pools, queues: metrics.NewQueueSet(), pools: metrics.NewPoolSet()}
 	var err, poolErr error
 	p.buckets, err = newBuckets(buckets, opts.NativeHistogramBucketFactor)
 	p.poolBuckets, poolErr = newBuckets(poolBuckets, opts.NativeHistogramBucketFactor)

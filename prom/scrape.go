@@ -38,13 +38,13 @@ func (p *Provider) sendPools(ch chan<- prometheus.Metric) {
 	var t metrics.Total[worker.Stats] // As in collectQueues.
 	for t = range p.pools.All() {
 		name := s.nameOf(t.Name)
-		if metrics.ChangesAlone(&t.Sum) {
+		if metrics.CountsNoCalls(&t.Sum) {
 			// Others export counts of calls under this name, and this pool has none, so no metric comes twice.
 			name = t.Name
 		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
-			if s.descs[i] != nil && f.In(&t.Sum, t.Live) {
+			if s.descs[i] != nil && f.IsExported(&t.Sum, t.Live) {
 				f.sendTo(ch, s.descs[i], name, &t.Sum, p.poolBuckets)
 			}
 		}
@@ -65,7 +65,7 @@ func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *metr
 	for i := range p.families {
 		f := &p.families[i]
 		isPushed := pushes != nil && i < numPushed && pushes[i] != nil
-		has := isPushed || hasQueues && f.In(&queues.Sum, queues.Live)
+		has := isPushed || hasQueues && f.IsExported(&queues.Sum, queues.Live)
 		if s.descs[i] == nil || !has {
 			continue
 		}

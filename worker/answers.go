@@ -108,10 +108,14 @@ type retryAfterError struct {
 }
 
 // RetryAfter wraps an error so that its key is retried after the longer of d and the limiter's delay, unless
-// an add brings it earlier. It returns nil if err is nil.
+// an add brings it earlier. An err that asks for such a delay itself, and for no shorter one, is returned as it
+// is: the longer delay counts. It returns nil if err is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
+	}
+	if asked := readAnswer(err, true); asked.next == NextRetry && asked.after >= d {
+		return err
 	}
 	return &retryAfterError{wrapper{err}, d}
 }

@@ -3,7 +3,6 @@ package shardedmanager
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -13,10 +12,7 @@ import (
 	"github.com/keyedqueue/workqueue/sharding"
 )
 
-type (
-	request       = reconcile.Request
-	runtimeObject = runtime.Object
-)
+type request = reconcile.Request
 
 // listPriority is what controller-runtime gives to what it lists at the start: changes come first.
 const listPriority = -100
@@ -54,11 +50,20 @@ func (c *shardedController) newQueue(name string,
 	return &queue{q, inner, q.(operate.Operable[request])}
 }
 
+// Reconcile makes no call if the key's slot is elsewhere already. Once the lease is lost the result counts no
+// more: another replica reconciles the key, and a failure here would be counted at every handover.
 func (c *shardedController) Reconcile(ctx context.Context, key request) (reconcile.Result, error) {
 	<-c.made
-	ctx, release := c.queue.Lease(ctx, key)
+	leased, release := c.queue.Lease(ctx, key)
 	defer release()
-	return c.Reconciler.Reconcile(ctx, key)
+	if leased.Err() != nil {
+		return reconcile.Result{}, nil
+	}
+	result, err := c.Reconciler.Reconcile(leased, key)
+	if leased.Err() != nil && ctx.Err() == nil {
+		return reconcile.Result{}, nil
+	}
+	return result, err
 }
 
 // queue is a sharded queue with the interface of controller-runtime's PriorityQueue.

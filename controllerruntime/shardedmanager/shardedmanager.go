@@ -11,6 +11,10 @@
 //
 // The program examples/sharded-manager is a whole one. A manager with a leader election may have other
 // controllers beside these, which the leader alone runs.
+//
+// A sharded controller's NewQueue is the group's, so controllerruntime.WrapReconciler does not work with it:
+// no page shows the controller, its calls have no causes and no UntilAdded, and ReadYourWrites cannot hold its
+// requests.
 package shardedmanager
 
 import (
@@ -27,6 +31,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,7 +69,7 @@ type Controller struct {
 	// List is an empty list of the objects whose keys are reconciled: those of the builder's For. Required.
 	List       client.ObjectList
 	Reconciler reconcile.Reconciler
-	// Options are the controller's, without a NewQueue and a NeedLeaderElection.
+	// Options are the controller's. NewQueue and NeedLeaderElection must be unset.
 	Options controller.Options
 }
 
@@ -153,7 +158,7 @@ func (g *Group) Start(ctx context.Context) error {
 	}
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.LeaveTimeout)
 	defer cancel()
-	if left := m.Leave(leaving); !errors.Is(err, left) {
+	if left := m.Leave(leaving); left != nil && !errors.Is(err, left) {
 		err = errors.Join(err, left)
 	}
 	return err
@@ -215,7 +220,7 @@ func (c *shardedController) keys(ctx context.Context) (iter.Seq[reconcile.Reques
 		return nil, err
 	}
 	var keys []reconcile.Request
-	err := meta.EachListItem(list, func(o runtimeObject) error {
+	err := meta.EachListItem(list, func(o runtime.Object) error {
 		object, ok := o.(client.Object)
 		if !ok {
 			return fmt.Errorf("shardedmanager: %v is no client.Object", reflect.TypeOf(o))
