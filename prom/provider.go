@@ -108,7 +108,8 @@ func newProvider(opts Options) (*Provider, error) {
 	if opts.Buckets != nil {
 		buckets, poolBuckets = opts.Buckets, opts.Buckets
 	}
-	p := &Provider{families: families, poolFamilies: pools, queues: metrics.NewQueueSet(), pools: metrics.NewPoolSet()}
+	p := &Provider{families: families, poolFamilies: pools,
+		queues: metrics.NewQueueSet(), pools: metrics.NewPoolSet()}
 	var err, poolErr error
 	p.buckets, err = newBuckets(buckets, opts.NativeHistogramBucketFactor)
 	p.poolBuckets, poolErr = newBuckets(poolBuckets, opts.NativeHistogramBucketFactor)

@@ -108,8 +108,8 @@ type retryAfterError struct {
 }
 
 // RetryAfter wraps an error so that its key is retried after the longer of d and the limiter's delay, unless
-// an add brings it earlier. An err that asks for such a delay itself, and for no shorter one, is returned as it
-// is: the longer delay counts. It returns nil if err is nil.
+// an add brings it earlier. If err itself asks for such a delay, and for no shorter one, it is
+// returned as it is: the longer delay counts. A nil stays nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/keyedqueue/workqueue/operate"
 )
 
-// Wraps fails t unless wrapper, which was made of inner, has each interface of the contract that inner has: it
-// is an [operate.Operable], a [leasing.Leaser] and a [leasing.Answerer] if inner is. Every wrapper is a
+// Wraps fails t unless wrapper, which was made of inner, has each interface of the contract that inner has:
+// it is an [operate.Operable], a [leasing.Leaser] and a [leasing.Answerer] if inner is. Every wrapper is a
 // [workqueue.Extended] over any inner queue, and one with a limiter an [workqueue.ExtendedRateLimiting].
 func Wraps[T comparable](t testing.TB, wrapper, inner workqueue.TypedInterface[T]) {
 	t.Helper()

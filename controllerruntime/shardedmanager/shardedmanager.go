@@ -13,8 +13,8 @@
 // controllers beside these, which the leader alone runs.
 //
 // A sharded controller's NewQueue is the group's, so controllerruntime.WrapReconciler does not work with it:
-// no page shows the controller, its calls have no causes and no UntilAdded, and ReadYourWrites cannot hold its
-// requests.
+// no page shows the controller, its calls have no causes and no UntilAdded, and ReadYourWrites cannot hold
+// its requests.
 package shardedmanager
 
 import (
