@@ -154,7 +154,7 @@ func hasPools(r *reading) bool { return len(r.Pools) > 0 }
 func (r *reading) retry(k knownKey) bool {
 	q := r.entry.queue
 	if q.RetryGivenUp != nil && k.mayBeKept() {
-		if was := q.RetryGivenUp(k.key()); was || k.kept {
+		if was := q.RetryGivenUp(k.key()); was || k.isKept {
 			return was
 		}
 	}

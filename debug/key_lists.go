@@ -65,8 +65,7 @@ func (r *reading) readGivenUp(limit int) {
 
 // givenUp yields the given-up keys: those that readGivenUp has got, and those of the pools.
 func (r *reading) givenUp(yield func(knownKey) bool) {
-	isOut := func(k knownKey) bool { return k.inPools.GivenUp != nil } // Otherwise it fails again.
-	inPools := filtered(r.inPools(worker.KeyGivenUp, workqueue.Snapshot[any]{}), isOut)
+	inPools := r.inPools(worker.KeyGivenUp, workqueue.Snapshot[any]{})
 	distinct(nil, slices.Values(mapped(r.keptAsGivenUp, fromKept)), inPools)(yield)
 }
 

@@ -44,8 +44,8 @@ type knownKey struct {
 	hasAsked bool
 	// inPools is what the pools say.
 	inPools worker.KeySnapshot[any]
-	// kept: the queue itself is known to keep the key as given up.
-	kept bool
+	// isKept reports that the queue itself keeps the key as given up.
+	isKept bool
 }
 
 // key returns the key itself.
@@ -61,12 +61,12 @@ func fromPool(k worker.KeySnapshot[any]) knownKey {
 func fromKept(k operate.GivenUpKey[any]) knownKey {
 	failed := worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}
 	known := fromPool(worker.KeySnapshot[any]{Key: k.Key, GivenUp: &failed})
-	known.kept = true
+	known.isKept = true
 	return known
 }
 
 // mayBeKept reports whether the queue itself may keep the key as given up.
-func (k *knownKey) mayBeKept() bool { return k.kept || k.inQueue.Failures.Count == 0 }
+func (k *knownKey) mayBeKept() bool { return k.isKept || k.inQueue.Failures.Count == 0 }
 
 // failure returns the failures of the key, or nil without any.
 func (k *knownKey) failure() *worker.FailedKey[any] {
@@ -137,7 +137,7 @@ func (r *reading) askAll(k *knownKey) {
 	}
 	isKey := func(kept operate.GivenUpKey[any]) bool { return kept.Key == k.key() }
 	if i := slices.IndexFunc(r.keptAsGivenUp, isKey); i >= 0 {
-		k.kept = true
+		k.isKept = true
 		k.inPools.GivenUp = cmp.Or(k.inPools.GivenUp, fromKept(r.keptAsGivenUp[i]).inPools.GivenUp)
 	}
 }
