@@ -325,24 +325,6 @@ func TestOneOfManyGivenUpKeys(t *testing.T) {
 	}
 }
 
-// An action on one key does not wait for an action on all keys.
-func TestOneKeyDoesNotWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
-		many(h, 100_000, operate.Inspector{Stats: noStats, Add: func(any) { time.Sleep(time.Millisecond) }})
-		id := find(t, h, "q", "17").Keys[0].ID
-		var wg sync.WaitGroup
-		wg.Go(func() { post(t, h, asPage, "queue", "q", "action", "retry", "of", "failing") })
-		time.Sleep(time.Second)
-		began := time.Now()
-		status, a := post(t, h, asPage, "queue", "q", "action", "retry", "key", "17", "id", id)
-		if status != 200 || time.Since(began) > time.Second {
-			t.Errorf("%d after %v: %+v", status, time.Since(began), a)
-		}
-		wg.Wait()
-	})
-}
-
 // An action does not wait for a search.
 func TestActionsDoNotWaitForReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -179,8 +179,9 @@ func TestActionsOfAFIFO(t *testing.T) {
 	}
 }
 
-// A queue that is shut down takes no key: the page does not offer that, and the answer says so.
-func TestRetryAfterShutDown(t *testing.T) {
+// A queue that is shut down takes no key and cannot be paused: the page does not offer that, and the answers say
+// so.
+func TestActionsAfterShutDown(t *testing.T) {
 	h := newAudited(t)
 	q := newPriorityQueue(t, h, "q")
 	q.Add("queued")
@@ -193,14 +194,6 @@ func TestRetryAfterShutDown(t *testing.T) {
 	if body := get(h, "?queue=q").Body.String(); strings.Contains(body, `data-action="retry"`) || !strings.Contains(body, "shutting down") {
 		t.Error("the page offers to retry a key")
 	}
-}
-
-// A queue that is shut down cannot be paused, and the answer says so.
-func TestPauseAfterShutDown(t *testing.T) {
-	h := newAudited(t)
-	q := newPriorityQueue(t, h, "q")
-	q.Add("a")
-	q.ShutDown()
 	for _, action := range []string{"pause", "pause_group"} {
 		if a := h.act(t, 409, "q", action, "group", "g"); !strings.Contains(a.Error, "shut down") {
 			t.Errorf("%s: %+v", action, a)

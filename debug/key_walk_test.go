@@ -3,14 +3,11 @@ package debug_test
 import (
 	"context"
 	"errors"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -78,43 +75,4 @@ func TestFailingKeyOnHold(t *testing.T) {
 	if c := count(t, h, "failing"); c != (counted{600, false}) {
 		t.Errorf("%+v", c)
 	}
-}
-
-// Pages with the errors of a queue go over its keys one after another, and do not wait for long.
-func TestErrorsTakeTurns(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		var busy, calls atomic.Int32
-		inspect(h, "q", operate.Inspector{
-			Stats: noStats,
-			GivenUp: func(limit int) []operate.GivenUpKey[any] {
-				if limit > 512 { // It is not one of the page's lists.
-					if busy.Add(1) > 1 {
-						t.Error("two at once")
-					}
-					calls.Add(1)
-					time.Sleep(900 * time.Millisecond)
-					busy.Add(-1)
-				}
-				keys := make([]operate.GivenUpKey[any], min(limit, 512))
-				for i := range keys {
-					keys[i] = operate.GivenUpKey[any]{Key: i, Err: "broken"}
-				}
-				return keys
-			},
-		})
-		began := time.Now()
-		var wg sync.WaitGroup
-		var late atomic.Int32
-		for range 20 {
-			wg.Go(func() {
-				if body := get(h, "?queue=q&state=given_up&error=broken").Body.String(); strings.Contains(body, "There may be more keys") {
-					late.Add(1)
-				}
-			})
-		}
-		wg.Wait()
-		if d := time.Since(began); d > 6*time.Second || calls.Load() > 6 || late.Load() < 14 || late.Load() == 20 {
-			t.Errorf("after %v: %d calls, %d pages without all keys", d, calls.Load(), late.Load())
-		}
-	})
 }

@@ -2,7 +2,6 @@ package debug_test
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,47 +14,6 @@ import (
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
-
-// Among queues of one colour the one whose key has been held or queued for longest comes first, and without times
-// the one with most keys.
-func TestSorting(t *testing.T) {
-	clock := newClock()
-	h := newHandler(t, debug.Options{Clock: clock})
-	add := func(name string) queue[int] {
-		q := newQueue[int](t, name, clock)
-		debug.Register(h, "", q)
-		return q
-	}
-	stuck, behind, busy, sleepy, idle := add("stuck"), add("Behind"), add("busy"), add("sleepy"), add("idle")
-	stuck.Add(0)
-	stuck.Get()
-	clock.Step(time.Minute)
-	behind.Add(9) // Somebody takes its keys.
-	behind.Get()
-	behind.Done(9)
-	for key := range 5 {
-		behind.Add(key)
-	}
-	clock.Step(time.Minute)
-	for key := range 2 {
-		busy.Add(key)
-		busy.Get()
-	}
-	busy.Add(3)
-	for key := range 9 {
-		sleepy.AddRateLimited(key)
-		idle.Add(key)
-		idle.Get()
-		idle.Done(key)
-	}
-	clock.Step(time.Second)
-	plain := workqueue.NewTyped[int]()
-	debug.Register(h, "plain", plain)
-	plain.Add(1)
-	wantIDs(t, h, "", "stuck Behind busy plain idle sleepy")
-	wantBody(t, get(h, ""), ">stuck</a>",
-		`<td role="cell" class="n warn" data-label="Longest in work">2m 01s</td>`)
-}
 
 // A pause without an end is amber; a pause that ends by itself is not. A shared queue says who has paused it, and
 // since when.
@@ -76,22 +34,25 @@ func TestWhoHasPaused(t *testing.T) {
 	})
 }
 
-// What is red comes first, then what is amber. The age of a paused queue's line
-// does not count, but that it is paused without an end does.
+// What is red comes first, then what is amber; of one colour what has been held or queued for longest, and then
+// what is most. The age of a paused queue's line does not count, but that it is paused without an end does.
 func TestMostInTroubleFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		for name, s := range map[string]workqueue.Stats{
-			"1 no server":   {Shared: &leasing.Stats{Outage: true}},
-			"2 held for 1h": {LongestRunning: time.Hour},
-			"3 stuck":       {OldestQueued: time.Second},
-			"4 given up":    {},
-			"5 late":        {OldestQueued: 2 * time.Minute},
-			"6 failing":     {Failing: 1},
-			"7 busy":        {OldestQueued: 59 * time.Second, Queued: 1000},
-			"6¼ paused":     {Paused: true, OldestQueued: 24 * time.Hour, Queued: 9},
+			"1 no server":       {Shared: &leasing.Stats{Outage: true}},
+			"2 held for 1h":     {LongestRunning: time.Hour},
+			"2½ queued for 30m": {OldestQueued: 30 * time.Minute},
+			"3 stuck":           {OldestQueued: time.Second},
+			"4 given up":        {},
+			"5 late":            {OldestQueued: 2 * time.Minute},
+			"5½ held for 90s":   {LongestRunning: 90 * time.Second},
+			"6 failing":         {Failing: 1},
+			"7 busy":            {OldestQueued: 59 * time.Second, Queued: 1000},
+			"6¼ paused":         {Paused: true, OldestQueued: 24 * time.Hour, Queued: 9},
 			"8 paused for 1h": {Paused: true, PausedUntil: time.Now().Add(time.Hour), OldestQueued: 24 * time.Hour,
 				Queued: 9},
-			"9 idle": {},
+			"8½ without times": {Queued: 1},
+			"9 idle":           {},
 		} {
 			inspect(h, name, operate.Inspector{Stats: func() workqueue.Stats { return s }})
 		}
@@ -255,29 +216,4 @@ func TestKeysThatAreAskedFor(t *testing.T) {
 	shared = &leasing.Stats{GivenUp: 12}
 	wantBody(t, get(h, ""), `data-label="Given up">12</td>`) // without a pool
 	wantBody(t, get(h, "?queue=q"), "<dt>Given up</dt>")
-}
-
-// A list takes memory for the page, and little for each queue.
-func TestMemoryOfAList(t *testing.T) {
-	h := newHandler(t, debug.Options{Clock: newClock()})
-	allocated := func(queues int) (bytes, objects uint64) {
-		for i := range queues {
-			workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: fmt.Sprint("queue ", i),
-				MetricsProvider: h}).Add(i)
-		}
-		get(h, "")
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for range 5 {
-			get(h, "")
-		}
-		runtime.ReadMemStats(&after)
-		return (after.TotalAlloc - before.TotalAlloc) / 5, (after.Mallocs - before.Mallocs) / 5
-	}
-	bytes, objects := allocated(500)
-	moreBytes, moreObjects := allocated(1500)
-	bytes, objects = (moreBytes-bytes)/1500, (moreObjects-objects)/1500
-	if bytes > 1800 || objects > 8 {
-		t.Errorf("%d bytes for each queue, in %d objects", bytes, objects)
-	}
 }

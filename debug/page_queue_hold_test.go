@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -58,10 +57,6 @@ func TestKeysOnHold(t *testing.T) {
 		wantBody(t, get(h, "?queue=q&key=held/01"),
 			"It is on hold until the cache shows &lt;held/01&gt;, and for 50m more at most. Then it is queued again.",
 			"on hold</dd>", `data-action="release"`)
-		// Those that run are listed, however many are on hold.
-		if d := getJSON[detail](t, h, "?queue=q&keys=2"); len(d.Running) != 1 || d.Running[0].Key != "busy" {
-			t.Errorf("running %+v", d.Running)
-		}
 		wantBody(t, get(h, "?queue=q"), `<dt>Oldest unanswered</dt><dd class="warn">5m</dd>`)
 		// They are in a state of their own: no work, and no trouble.
 		if q := d.Queue; q.Stats.OnHold != 30 || q.Stats.LongestRunning != 5*time.Minute || q.Stats.UnfinishedWork != 5*time.Minute {
@@ -88,30 +83,6 @@ func TestKeysOnHold(t *testing.T) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// With more keys on hold than the page lists, none of them is listed as running.
-func TestManyKeysOnHold(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		q := newRateLimited[int](t, "q", h)
-		start(t, worker.New(q, func(ctx context.Context, key int) error {
-			if key == 50 {
-				<-ctx.Done()
-				return nil
-			}
-			time.Sleep(time.Duration(50-key) * time.Second) // The first ones are the last to be put on hold.
-			worker.CallOf(ctx).Hold("it is ready", time.Hour)
-			return worker.RequeueAfter(0)
-		}, worker.Options[int]{MetricsProvider: h, Workers: 51, Drain: worker.Nothing, Logger: silent}))
-		for i := range 51 {
-			q.Add(i)
-			synctest.Wait()
-		}
-		time.Sleep(5 * time.Minute)
-		if d := getJSON[detail](t, h, "?queue=q"); len(d.Running) != 1 || d.Running[0].Key != "50" {
-			t.Errorf("%+v runs", d.Running)
 		}
 	})
 }

@@ -101,7 +101,6 @@ type manyKeys struct {
 	reads int
 	each  time.Duration // per key
 	busy  atomic.Int32  // counts the calls that read all keys now
-	atEnd func()        // is called when all were read, unless nil
 }
 
 func (m *manyKeys) inspector() operate.Inspector {
@@ -128,30 +127,9 @@ func (m *manyKeys) inspector() operate.Inspector {
 						return
 					}
 				}
-				if m.atEnd != nil {
-					m.atEnd()
-				}
 			}
 		},
 		Add: func(any) {},
-	}
-}
-
-// A search keeps what it shows, no matter what the queue holds.
-func TestSearchKeepsLittle(t *testing.T) {
-	h := newHandler(t, debug.Options{})
-	m := &manyKeys{n: 100_000}
-	inspect(h, "q", m.inspector())
-	before := liveHeap()
-	for search, want := range map[string]int{"key 99999": 1, "9999": 19, "key": 25, "none": 0} {
-		var kept int64
-		m.atEnd = func() { kept = liveHeap() - before }
-		if f := find(t, h, "q", search); len(f.Keys) != want || f.Incomplete {
-			t.Errorf("%q: %+v", search, f)
-		}
-		if kept == 0 || kept > 2<<20 { // If all were kept, it would be tens of megabytes.
-			t.Errorf("%q: at its end the search keeps %d bytes", search, kept)
-		}
 	}
 }
 

@@ -330,46 +330,6 @@ func next(t *testing.T, actions <-chan debug.Action) debug.Action {
 	}
 }
 
-// A button does what it says, and the page shows that it was done.
-func TestActions(t *testing.T) {
-	actions := make(chan debug.Action, 10)
-	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request,
-		a debug.Action) {
-		actions <- a
-	}})
-	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock,
-		MetricsProvider: p.page})
-	t.Cleanup(q.ShutDown)
-	q.AddAfter("later", time.Hour)
-	b := newBrowser(t)
-	b.be(looks[2])
-	b.open(p.url + "?queue=exports")
-	click := func(selector string) debug.Action {
-		t.Helper()
-		b.click(selector)
-		a := next(t, actions)
-		if a.Err != nil {
-			t.Errorf("%+v", a)
-		}
-		return a
-	}
-	eval[bool](b, `window.confirm = () => true, true`)
-	if a := click(`[data-action=pause]`); a.Name != "pause" || a.Queue != "exports" {
-		t.Errorf("%+v", a)
-	}
-	b.wait(`document.querySelector(".badge.warn")?.textContent === "paused"`)
-	if a := click(`[data-action=retry][data-key]`); a.Key != "later" || q.Len() != 1 {
-		t.Errorf("%+v, %d queued", a, q.Len())
-	}
-	b.wait(`document.querySelector("[aria-labelledby=queued] code")?.textContent === "later"`)
-	if a := click(`[data-action=remove][data-key]`); a.Key != "later" || q.Len() != 0 {
-		t.Errorf("%+v, %d queued", a, q.Len())
-	}
-	click(`[data-action=resume]`)
-	b.wait(`document.querySelector("[data-action=pause]") !== null`)
-	b.wantNoComplaints()
-}
-
 // What the page's script can do, a page of another site cannot, with or without the header.
 func TestActionsFromAnotherSite(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
