@@ -68,6 +68,11 @@ func TestMostInTroubleFirst(t *testing.T) {
 		if !slices.IsSorted(order) {
 			t.Errorf("%q", order)
 		}
+		few := newHandler(t, debug.Options{})
+		for name, n := range map[string]int{"a few": 1, "many": 2} {
+			inspect(few, name, operate.Inspector{Stats: func() workqueue.Stats { return workqueue.Stats{Queued: n} }})
+		}
+		wantIDs(t, few, "", "many a few")
 	})
 }
 
