@@ -90,7 +90,7 @@ func NewHandler(o Options) *Handler {
 // Close Register does nothing.
 //
 // h keeps q alive until unregister is called (any number of times), h is closed, or q is shut down and empty,
-// which h notices within five seconds.
+// which h notices within five seconds. Then h forgets its pools as well.
 //
 // Register panics if q is no [workqueue.Extended]: package foreign makes one of other queues. Keys are
 // printed as package fmt does, so that their methods (String, Error, Format, GoString) are called when a page
