@@ -1,6 +1,7 @@
 package debug_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
@@ -226,6 +227,24 @@ func TestLayersAndNames(t *testing.T) {
 	if l := getJSON[list](t, h, ""); l.Registered != 0 {
 		t.Errorf("there are %s", l.ids())
 	}
+}
+
+// A queue that its pool has put in the place of the one below stays when the pool ends.
+func TestPoolOfUpperLayer(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		below := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Name: "below",
+			MetricsProvider: h})
+		defer below.ShutDown()
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(nil,
+			workqueue.TypedRateLimitingQueueConfig[int]{DelayingQueue: below})
+		stop := start(t, worker.New(q, func(context.Context, int) error { return nil },
+			worker.Options[int]{Name: "pool", MetricsProvider: h, KeepQueue: true}))
+		synctest.Wait()
+		wantIDs(t, h, "", "below")
+		wantBody(t, get(h, "?queue=below"), "Workers</h2>")
+		stop()
+		wantIDs(t, h, "", "below")
+	})
 }
 
 // Close waits for a call that still runs, and a page is not made of a queue that was closed.

@@ -47,6 +47,7 @@ func (h *Handler) insert(e *entry) {
 	for _, queue := range []any{e.queue.Queue, e.queue.Below} {
 		if old := h.mu.byQueue[queue]; old != nil {
 			e.pools = append(e.pools, old.pools...)
+			e.forPools = e.forPools && old.forPools
 			h.removeLocked(old)
 		}
 	}
