@@ -98,14 +98,18 @@ func TestNotAccused(t *testing.T) {
 	}
 }
 
-// 600 objects with two writes each are many writes, and no endless ones.
+// 400 objects with nine writes each are many writes, and no endless ones.
 func TestManyObjects(t *testing.T) {
 	t.Setenv("HANDLERTEST", "crash#1=1s")
 	handlertest.Converges(t, func(s scenario) {
 		apps := apps(s)
-		for i := range 600 {
-			apps.Set(fmt.Sprint("app-", i), app{Spec: 2})
+		create := func(name string) {
+			for i := range 200 {
+				apps.Set(fmt.Sprint(name, i), app{Spec: 9})
+			}
 		}
+		create("first-")
+		s.At(time.Second, func() { create("second-") })
 		s.Start = func(p process) handler {
 			apps := apps.Client(p)
 			return func(ctx context.Context, key string) error {

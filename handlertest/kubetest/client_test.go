@@ -291,3 +291,26 @@ func TestLabels(t *testing.T) {
 		}
 	}, nil)
 }
+
+// Many objects with some writes each are many writes, and no endless ones.
+func TestManyObjects(t *testing.T) {
+	t.Setenv("HANDLERTEST", "crash#1=1s")
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
+		for i := range 110 {
+			cluster.Create(&corev1.ConfigMap{ObjectMeta: meta(fmt.Sprint("map-", i))})
+		}
+		cluster.Start(func(m *kubetest.Manager) error {
+			return builder.ControllerManagedBy(m).For(&corev1.ConfigMap{}).Complete(reconcile.Func(
+				func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+					var o corev1.ConfigMap
+					err := m.GetAPIReader().Get(ctx, request.NamespacedName, &o)
+					for len(o.Annotations) < 10 && err == nil {
+						metav1.SetMetaDataAnnotation(&o.ObjectMeta, fmt.Sprint(len(o.Annotations)), "")
+						err = m.GetClient().Update(ctx, &o)
+					}
+					return reconcile.Result{}, err
+				}))
+		})
+	})
+}

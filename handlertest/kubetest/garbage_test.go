@@ -95,8 +95,11 @@ func TestPropagation(t *testing.T) {
 			err = errors.Join(err, c.Create(ctx, owner))
 			pod, both := &corev1.Pod{ObjectMeta: meta("of-" + name)}, &corev1.Pod{ObjectMeta: meta("of-both-" + name)}
 			pod.OwnerReferences, both.OwnerReferences = of(owner), of(owner, other)
-			if name == "w" { // Its owner waits for it.
+			switch name {
+			case "w": // Its owner waits for it.
 				pod.Finalizers = []string{finalizer}
+			case "f": // Nobody else owns it.
+				pod.OwnerReferences = of(owner, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "gone", UID: "gone"}})
 			}
 			err = errors.Join(err, c.Create(ctx, pod), c.Create(ctx, both),
 				c.Delete(ctx, owner, client.PropagationPolicy(policy)))
