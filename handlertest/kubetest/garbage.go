@@ -63,7 +63,7 @@ func (c *Cluster) finishDeletion(owner client.Object) {
 		return
 	case len(living) > 0:
 		for _, o := range dependents {
-			if c.hasOtherOwner(o, uid) {
+			if len(o.GetOwnerReferences()) > 1 { // Without owners that exist, it is garbage then.
 				c.orphan(o, uid)
 			} else {
 				c.deleteGarbage(o)
@@ -90,13 +90,6 @@ func refersTo(o client.Object, owner types.UID) *metav1.OwnerReference {
 		}
 	}
 	return nil
-}
-
-// hasOtherOwner reports whether an object has an owner that exists, beside the one with that UID.
-func (c *Cluster) hasOtherOwner(o client.Object, owner types.UID) bool {
-	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
-		return r.UID != owner && c.uids[r.UID]
-	})
 }
 
 func (c *Cluster) deleteGarbage(o client.Object) {
