@@ -322,9 +322,12 @@ func TestNewRefuses(t *testing.T) {
 	if q, err := New(t.Context(), ring, Config[string]{Name: "test"}); q != nil || err == nil || !strings.Contains(err.Error(), "Ring") {
 		t.Errorf("New() over a Ring = %v, %v", q, err)
 	}
+	forKey := workqueue.BackoffConfig[string]{
+		ForKey: func(string) (base, longest time.Duration) { return 0, 0 }, // The server cannot call it.
+	}
 	for i, config := range []Config[string]{
 		{}, {Name: "{"}, {Name: "}"}, {Name: "test", Lease: time.Second - 1}, {Name: "test", Lease: -1},
-		{Name: "test", Shards: -1}, {Name: "test", Shards: maxShards + 1},
+		{Name: "test", Shards: -1}, {Name: "test", Shards: maxShards + 1}, {Name: "test", Backoff: forKey},
 	} {
 		if q, err := New(context.Background(), client, config); q != nil || err == nil ||
 			errors.Is(err, ErrIncompatible) {

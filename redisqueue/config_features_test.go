@@ -301,16 +301,6 @@ func TestCommandsAreListed(t *testing.T) {
 	}
 }
 
-// The server computes delays, and cannot ask a function of this process.
-func TestBackoffForKeyIsRefused(t *testing.T) {
-	config := Config[string]{Name: "q", Backoff: workqueue.BackoffConfig[string]{
-		ForKey: func(string) (base, longest time.Duration) { return 0, 0 },
-	}}
-	if err := config.complete(); err == nil || !strings.Contains(err.Error(), "ForKey") {
-		t.Errorf("complete() = %v", err)
-	}
-}
-
 // What changes the strings of equal keys is part of the description. The names of types are not.
 func TestDescription(t *testing.T) {
 	type number int
