@@ -91,8 +91,7 @@ const (
 )
 
 // slowDownLocked delays the add that the call asks for, or, because an interrupted key was added already, its
-// Done, unless a hold of the handler does that. A key that the end of the pool has interrupted is handed back
-// at once.
+// Done: see holdBeforeDone. A key that the end of the pool has interrupted is handed back at once.
 func (c *Tracked[T]) slowDownLocked() {
 	r := &c.result
 	if r.AtOnce <= maxAtOnce || c.base.Err() != nil {
@@ -101,7 +100,7 @@ func (c *Tracked[T]) slowDownLocked() {
 	delay := min(firstDelay<<min(r.AtOnce-maxAtOnce-1, 20), lastDelay)
 	if r.Next == NextRequeue {
 		r.After = delay
-	} else if c.hold == nil || c.hold.unreleased == 0 {
+	} else {
 		c.slowDown = delay
 	}
 }
