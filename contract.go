@@ -35,7 +35,8 @@ type Extended[T comparable] interface {
 	ShutDownContext(ctx context.Context) error
 	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in order.
 	// Afterwards nothing is queued, not even what was added while held. Before shutdown, and in a queue that
-	// processes share, it does nothing.
+	// processes share, it does nothing. A loop of Get and Done would not do: Get hands out no key whose group is
+	// full, and the handler that fills it may have been left behind.
 	DropQueued() []T
 
 	// AddCause is Add that says why. When adds are merged, so are their causes.
@@ -73,10 +74,11 @@ type ExtendedRateLimiting[T comparable] interface {
 	Extended[T]
 	// Fail says that the call for key, which the caller holds, has failed. It counts the failure and adds the
 	// key after the limiter's delay, or f.AtLeast if that is longer. Or it gives the key up, and forgets the
-	// failures. Either way it takes back the retry of an earlier failure, even if that has come due while key
-	// was held, unless it had no delay. If key also waits because of AddAfter, nothing that waits is taken back:
-	// key comes at the earliest of these times, even after a give-up. Done must also be called. After shutdown
-	// Fail still takes back, and adds nothing.
+	// failures. Done must also be called.
+	//
+	// A key has one retry: Fail takes back that of an earlier failure, even if it has come due while key was
+	// held, but not one without a delay. What others have added stays. If key waits for a retry and for an AddAfter, it waits for the earlier
+	// one, and Fail takes back neither. After shutdown it still takes back, and adds nothing.
 	//
 	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
 	// and the server gets the failure later. Queues in memory ignore ctx.

@@ -33,7 +33,9 @@
 //
 // Fail counts a failure, keeps the text of its error, and adds the key again after the limiter's delay. An
 // event that is added meanwhile brings the key at once. If that call fails before the delay has passed, it is
-// the same failure: it is not counted, and the key is retried when it would have been. MaxRetries, RetryFor
-// or Terminal of [Failure] give a key up until a new event. Forget ends the count. See docs/backoff.md, and
-// docs/README.md for priorities, metrics, the debug page, and queues that processes share.
+// the same failure: it is not counted, and the key is retried when it would have been. If the retry comes due
+// while a worker holds the key, a failure of that call takes it back, and its own retry counts. After a
+// success it still comes, once: Forget ends the count, and takes back nothing. MaxRetries, RetryFor or
+// Terminal of [Failure] give a key up until a new event. See docs/backoff.md, and docs/README.md for
+// priorities, metrics, the debug page, and queues that processes share.
 package workqueue

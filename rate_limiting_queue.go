@@ -125,7 +125,8 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 
 // Fail calls the limiter without a lock.
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
-	r, h := q.failures.Fail(key, failures.Failure(f), failures.Call{}, q.rateLimiter), keytable.HashOf(key)
+	h := keytable.HashOf(key)
+	r := q.failures.Fail(h, key, failures.Failure(f), q.rateLimiter, nil)
 	if r.GivenUp {
 		q.rateLimiter.Forget(key)
 		q.retries.takeBackRetry(h, key)

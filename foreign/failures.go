@@ -6,11 +6,12 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/failures"
+	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // Fail counts a failure of item, and adds item by below's AddRateLimited, or gives it up.
 func (q *wrapper[T]) Fail(_ context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
-	r := q.failures.Fail(item, failures.Failure(f), failures.Call{}, unknown[T]{})
+	r := q.failures.Fail(keytable.HashOf(item), item, failures.Failure(f), unknown[T]{}, nil)
 	switch {
 	case r.GivenUp:
 		q.below.Forget(item)
@@ -48,8 +49,8 @@ func (q *wrapper[T]) NumRequeues(item T) int {
 	return max(q.failures.Of(item).Count, q.below.NumRequeues(item))
 }
 
-// holds reports whether a worker has item: then its failures are kept.
-func (q *wrapper[T]) holds(item T) bool {
+// isHeld reports whether a worker has item: then its failures are kept.
+func (q *wrapper[T]) isHeld(item T) bool {
 	q.mu.Lock()
 	defer q.unlock()
 	k := q.mu.keys[item]

@@ -60,7 +60,7 @@ func RateLimiting[T comparable](queue workqueue.TypedRateLimitingInterface[T]) w
 	if p, ok := queue.(interface{ GetWithPriority() (T, int, bool) }); ok {
 		q.get = p.GetWithPriority
 	}
-	q.failures = failures.New(nil, q.holds)
+	q.failures = failures.New(nil, q.isHeld)
 	return q
 }
 
@@ -238,8 +238,8 @@ func (q *wrapper[T]) takeLocked(item T, own bool) (hasCauses bool) {
 // Done ends the work on item. Of a key that was not handed out here it is below's.
 func (q *wrapper[T]) Done(item T) {
 	q.finish(item)
-	if q.dropping.Load() {
-		q.drop(false) // The key may be queued again.
+	if q.dropping.Load() { // The key may be queued again.
+		go q.drop(false) // It may wait for what below holds back.
 	}
 }
 

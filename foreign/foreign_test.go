@@ -234,6 +234,7 @@ func TestDropQueuedOfAQueueThatDrops(t *testing.T) {
 			t.Errorf("DropQueued() = %q", keys)
 		}
 		q.Done("a")
+		synctest.Wait()
 		if _, shutdown := q.Get(); !shutdown || q.Stats().Dropped != 2 {
 			t.Errorf("shutdown: %v, %+v", shutdown, q.Stats())
 		}

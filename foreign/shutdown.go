@@ -78,10 +78,11 @@ func (q *wrapper[T]) idle() time.Duration {
 
 func (q *wrapper[T]) ShuttingDown() bool { return q.shuttingDown.Load() || q.below.ShuttingDown() }
 
-// dropPatience is how long DropQueued waits for a key that below holds back, as a queue with limits may.
-const dropPatience = 100 * time.Millisecond
+// dropPatience is how long DropQueued waits for a key that below holds back, as a queue with limits may. Any
+// other hands out its next key, or reports the shutdown, as soon as the fetcher runs.
+const dropPatience = time.Second
 
-// DropQueued gets the keys and calls Done for each. What below holds back follows at a later Done.
+// DropQueued gets the keys and calls Done for each. What below holds back is dropped soon after a later Done.
 func (q *wrapper[T]) DropQueued() []T {
 	if !q.ShuttingDown() {
 		return nil

@@ -124,7 +124,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 	s, e, _ := q.mu.keys.FindOrInsert(k.hash, k.key)
 	info := &e.Value
-	if r.isRetry() {
+	if r.isCounted() {
 		q.mu.retries++
 	}
 	askedPriority := r.Priority
@@ -149,20 +149,21 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 		*nextPriority = r.mergePriorities(*nextPriority, askedPriority)
 		q.planLocked(s, info, r, r.mergeTimes(q.dueWithoutIntervalLocked(s), now), now)
 	}
-	if c := r.Cause; c != nil && (c.Reason != "" || c.TraceParent != "") {
-		q.mu.notes.AddCause(s, func(before workqueue.Causes) workqueue.Causes { return before.Plus(*c) })
+	if r.hasCause() {
+		cause := r.Cause
+		q.mu.notes.AddCause(s, func(before workqueue.Causes) workqueue.Causes { return before.Plus(*cause) })
 		info.noted = true
 	}
 }
 
-// recordHeldAddLocked records an add of a held key: failed if any add since the hand-out was a failure, quiet
-// if all were quiet. The first add resets all three: planLocked sets byEvent only if the clock was read.
+// recordHeldAddLocked records an add of a held key: onlyRetry if all adds since the hand-out were by Fail,
+// quiet if all were quiet. The first add resets all three: planLocked sets byEvent only if the clock was read.
 func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.
-		d.failed, d.quiet, d.byEvent = false, true, false
+		d.onlyRetry, d.quiet, d.byEvent = true, true, false
 	}
-	d.failed = d.failed || r.isFailure
+	d.onlyRetry = d.onlyRetry && r.isRetry
 	d.quiet = d.quiet && r.Cause != nil && r.Cause.Quiet
 }
 

@@ -73,9 +73,9 @@ type request struct {
 	// keepPriority: a held key keeps the priority of its hand-out, and Priority is ignored for it. Only
 	// AddAfter, AddRateLimited and Fail have it.
 	keepPriority bool
-	// isFailure: the worker that holds the key has failed, and this is counted. A rate-limited add of a key that
-	// a worker got while the limiter was asked is no failure.
-	isFailure bool
+	// isRetry: Fail makes the add, so a later Fail may take it back. A rate-limited add also counts a failure, but
+	// somebody else may have made it.
+	isRetry bool
 }
 
 // complete gives r what its AddOpts leave to Config. If Delay is DefaultDelay in both, it means Earliest.
@@ -86,7 +86,7 @@ func (q *Queue[T]) complete(r *request) {
 	case r.Delay > Replace:
 		panic("priorityqueue: AddOpts.Delay is not a DelayPolicy")
 	}
-	if r.Cause != nil && r.Cause.Time.IsZero() {
+	if r.hasCause() && r.Cause.Time.IsZero() {
 		timed := *r.Cause
 		timed.Time = q.config.Clock.Now()
 		r.Cause = &timed
@@ -96,8 +96,13 @@ func (q *Queue[T]) complete(r *request) {
 	}
 }
 
-// isRetry reports whether Stats.Retries counts r. AddAfter, which keeps priorities, does without a delay.
-func (r *request) isRetry() bool { return r.After > 0 || r.RateLimited || r.keepPriority }
+// hasCause reports whether Cause says more than Quiet.
+func (r *request) hasCause() bool {
+	return r.Cause != nil && (r.Cause.Reason != "" || r.Cause.TraceParent != "")
+}
+
+// isCounted reports whether Stats.Retries counts r. AddAfter, which keeps priorities, does without a delay.
+func (r *request) isCounted() bool { return r.After > 0 || r.RateLimited || r.keepPriority }
 
 // isBounded reports whether MaxDelay bounds the time of a key that r adds. It does with Latest and Replace.
 func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay >= Latest }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
@@ -127,6 +128,13 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 					yield(key)
 				}
 			}
+			zero("Fail", func() {
+				q.Add(keys[0])
+				key, _ := q.Get()
+				q.Fail(t.Context(), key, workqueue.Failure{})
+				q.Done(key)
+			})
+			q.Remove(keys[0])
 			zero("Add, Get, Done", func() {
 				for i, key := range keys {
 					q.AddWithOpts(pq.AddOpts{Priority: i % 10}, key)

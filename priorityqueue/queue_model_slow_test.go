@@ -67,7 +67,6 @@ type slowKey struct {
 	placed        bool // has its place in line
 
 	backoff bool
-	failed  bool // since the hand-out
 	onHold  bool
 
 	nextCauses, currentCauses []string
@@ -312,7 +311,6 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 		}
 		isQuiet := o.Cause != nil && o.Cause.Quiet
 		k.quiet = isQuiet && (k.quiet || !k.again)
-		k.failed = k.failed || o.RateLimited
 		wasTimed, before := k.timed, k.due
 		switch {
 		case !k.again:
@@ -361,7 +359,7 @@ func (m *slowQueue) delay(key int, o pq.AddOpts) time.Duration {
 	if f.n > 0 {
 		d = max(0, f.until-m.now)
 	}
-	if k.failed && f.n > 0 || d > 0 {
+	if d > 0 {
 		d = max(d, o.AtLeast)
 	} else {
 		f.n++

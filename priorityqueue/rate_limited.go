@@ -18,9 +18,9 @@ import (
 // (client-go asks for each: kubernetes/kubernetes#112325). A slow limiter delays the rate-limited adds of all
 // keys.
 //
-// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does. Both call
-// fail: inspectHeld (with the queue's lock), Fail of package failures (with its own, and the limiter with
-// neither), addPrepared (with the queue's).
+// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does, but no later
+// Fail takes it back: somebody else may have made it. Both call fail: takeBackRetry (with the queue's lock), Fail
+// of package failures (with its own, and the limiter with neither), addPrepared (with the queue's).
 
 // AddRateLimited adds key after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
 // keeps the priority of its hand-out; for any other, it asks for priority 0.
@@ -31,11 +31,11 @@ func (q *Queue[T]) AddRateLimited(key T) {
 // quietly makes a retry that comes due while its key is held interrupt nobody.
 var quietly = &workqueue.Cause{Quiet: true}
 
-// See [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out. What fails again for the
-// same hand-out is the same failure, unless the key was given up or forgotten in between. A give-up leaves
-// what others have added since the hand-out. The error is nil.
+// See [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out. A give-up leaves what
+// others have added since the hand-out. The error is nil.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
-	r := request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast, Cause: quietly}, keepPriority: true}
+	opts := AddOpts{RateLimited: true, AtLeast: f.AtLeast, Cause: quietly}
+	r := request{AddOpts: opts, keepPriority: true, isRetry: true}
 	q.complete(&r)
 	f.AtLeast = 0 // It is in r.
 	k := q.prepare(key)
@@ -104,39 +104,38 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bo
 // fail counts a failure of the key, and adds the key after its delay, or gives it up. AtLeast comes with r,
 // the rest of the failure with f.
 func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
-	hasFailed, maxDelay := q.inspectHeld(k, &r)
-	retry := q.failures.Fail(k.key, f, failures.Call{
-		HasFailed: hasFailed,
-		Delay:     func(asked time.Duration) time.Duration { return min(r.delayWith(asked), maxDelay) },
-	}, q.config.RateLimiter)
+	maxDelay := q.takeBackRetry(k, &r)
+	delay := func(asked time.Duration) time.Duration { return min(r.delayWith(asked), maxDelay) }
+	retry := q.failures.Fail(k.hash, k.key, f, q.config.RateLimiter, delay)
 	if retry.GivenUp {
 		q.config.RateLimiter.Forget(k.key)
 		return retry
 	}
-	r.After, r.isFailure = retry.Delay, true
+	r.After = retry.Delay
 	q.addPrepared(&r, k)
 	return retry
 }
 
-// inspectHeld reports whether the worker that holds the key has failed already, and how long MaxDelay lets
-// the key wait.
-func (q *Queue[T]) inspectHeld(k prepared[T], r *request) (hasFailed bool, maxDelay time.Duration) {
+// takeBackRetry takes back the retry of an earlier Fail of the same call, if r is of Fail, and returns how long
+// MaxDelay lets the key wait.
+func (q *Queue[T]) takeBackRetry(k prepared[T], r *request) (maxDelay time.Duration) {
 	q.mu.Lock()
 	defer q.unlock()
 	now := q.advanceToNowLocked()
 	s, info := q.findLocked(k.hash, k.key)
 	if info == nil || !info.state.isHeld() {
-		return false, dueloop.Never
+		return dueloop.Never
 	}
 	d := q.mu.details.At(s)
-	wasAdded := info.state != processing // Otherwise failed and byEvent are those of an earlier hand-out.
-	maxDelay = dueloop.Never
-	if r.isBounded() {
-		firstEvent := now
-		if wasAdded && d.byEvent {
-			firstEvent = d.addedAt
-		}
-		maxDelay = max(0, dueloop.AddSaturated(q.boundLocked(s, info, r, firstEvent), -now))
+	if r.isRetry && info.state != processing && d.onlyRetry {
+		q.removeLocked(s, info, now)
 	}
-	return wasAdded && d.failed, maxDelay
+	if !r.isBounded() {
+		return dueloop.Never
+	}
+	firstEvent := now
+	if info.state != processing && d.byEvent { // Otherwise byEvent is that of an earlier hand-out.
+		firstEvent = d.addedAt
+	}
+	return max(0, dueloop.AddSaturated(q.boundLocked(s, info, r, firstEvent), -now))
 }

@@ -126,35 +126,27 @@ func TestGroupCallsTheQueue(t *testing.T) {
 	q.ShutDown()
 }
 
-// What fails twice in one hand-out fails once: the worker calls AddRateLimited, and its pool calls Fail.
-func TestOneFailureAHandOut(t *testing.T) {
-	for _, delay := range []time.Duration{0, time.Second} {
-		h := &hooked{fixed: fixed(delay)}
-		script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
-			for attempt := 1; attempt <= 3; attempt++ {
-				q.Add("a")
-				hold(t, q, "a")
-				q.AddRateLimited("a")
-				q.AddWithOpts(pq.AddOpts{RateLimited: true, Priority: 3}, "a")
-				r, err := q.Fail(t.Context(), "a", workqueue.Failure{})
-				if want := (workqueue.Retry{Attempt: attempt, Delay: delay, Same: true}); r != want || err != nil {
-					t.Errorf("Fail() = %+v, %v, want %+v", r, err, want)
-				}
-				q.Done("a")
-				time.Sleep(delay)
-			}
-			if n := h.asked.Load(); n != 3 {
-				t.Errorf("the limiter was asked %d times, want 3", n)
-			}
-			// After Forget it is a new one.
+// What fails twice before its delay has passed fails once: the worker calls AddRateLimited, and its pool calls
+// Fail.
+func TestTwiceTheSameFailure(t *testing.T) {
+	h := &hooked{fixed: fixed(time.Second)}
+	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
+		for attempt := 1; attempt <= 3; attempt++ {
+			q.Add("a")
 			hold(t, q, "a")
 			q.AddRateLimited("a")
-			q.Forget("a")
-			if r, _ := q.Fail(t.Context(), "a", workqueue.Failure{}); r.Attempt != 1 || r.Same {
-				t.Errorf("Fail() after Forget = %+v", r)
+			q.AddWithOpts(pq.AddOpts{RateLimited: true, Priority: 3}, "a")
+			r, err := q.Fail(t.Context(), "a", workqueue.Failure{})
+			if want := (workqueue.Retry{Attempt: attempt, Delay: time.Second, Same: true}); r != want || err != nil {
+				t.Errorf("Fail() = %+v, %v, want %+v", r, err, want)
 			}
-		})
-	}
+			q.Done("a")
+			time.Sleep(time.Second)
+		}
+		if n := h.asked.Load(); n != 3 {
+			t.Errorf("the limiter was asked %d times, want 3", n)
+		}
+	})
 }
 
 // A rate-limited add by somebody else, for which the limiter is asked while a worker gets the key, is no

@@ -47,7 +47,7 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 //	onHold                 held                         PutOnHold was called
 //	noted                  all but resting              there is a note: causes, or a channel of AddedAgain
 //	details.nextPriority   rerun, rerunLater            the priority of the next hand-out
-//	details.failed         rerun, rerunLater            a failure was counted since the hand-out
+//	details.onlyRetry      rerun, rerunLater            all adds since the hand-out were by Fail
 //	details.quiet          rerun, rerunLater            all adds since the hand-out were quiet
 //	details.addedAt        rerun, rerunLater, waiting,  when MaxDelay begins to count: at the first event since
 //	and byEvent            if an add read the clock     the hand-out (byEvent) or, until then, the first add
@@ -67,7 +67,7 @@ type keyInfo struct {
 type details struct {
 	nextPriority                      int
 	addedAt, startedAt, placedOrAsked time.Duration
-	failed, quiet, byEvent            bool
+	onlyRetry, quiet, byEvent         bool
 }
 
 func (d *details) placedAt() *time.Duration { return &d.placedOrAsked }

@@ -239,7 +239,7 @@ var scripts = []script{
 	{"RetryDueWhileHeld",
 		"If an event brings a failing key early, and its retry comes due during that call, then the retry does " +
 			"not outlive the call's failure: the new delay counts, or the key is given up. Any other add counts. " +
-			"After a success the retry comes.",
+			"After a success the retry comes. The same holds for the retry of a call that fails twice.",
 		"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; fail a 1m; done a; pass 1m; take a | " +
 			"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; fail a 1m max=1; failures a 0 0s; done a; " +
 			"pass 2m; add a; take a | " +
@@ -253,7 +253,12 @@ var scripts = []script{
 			"add a; hold a; fail a 10s; done a; add a; hold a; again? a open; pass 10s; again? a open; onhold a; " +
 			"fail a 1m; done a; pass 1m; take a | " +
 			"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; cause a news quietly; fail a 1m; done a; " +
-			"take a; pass 1m; again a"},
+			"take a; pass 1m; again a | " +
+			"add a; hold a; fail a 1s; fail a 5s least=10s; failures a 1 10s; done a; pass 1s; take; pass 9s; take a | " +
+			"add a; hold a; fail a 1s; fail a 5s terminal; failures a 0 0s; done a; pass 1m; take | " +
+			"add a; hold a; fail a 1s; pass 1s; fail a 5s; failures a 2 5s; done a; take; pass 5s; take a | " +
+			"add a; hold a; fail a 1s; pass 1s; fail a 5s terminal; failures a 0 0s; done a; take | " +
+			"add a; hold a; fail a 1s; add a; fail a 5s least=10s; done a; take a"},
 	{"FailingKeys",
 		"FailingKeys and Stats have the keys whose failures are counted, those with the most first, until they " +
 			"are forgotten or given up.",

@@ -107,21 +107,15 @@ func (c *Counts[T]) Of(key T) (f Failures) {
 	return f
 }
 
-// Call is the call of a handler that has failed, as the queue knows it.
-type Call struct {
-	// HasFailed reports that the worker that holds the key has failed already: then this is the same failure,
-	// even if its delay has passed.
-	HasFailed bool
-	// Delay, unless nil, returns how long the key waits if the limiter says so long, or if so much is left of
-	// the delay of the same failure.
-	Delay func(asked time.Duration) time.Duration
-}
-
-// Fail counts a failure of key. It asks the limiter, without a lock, only about a new one that is retried.
-func (c *Counts[T]) Fail(key T, f Failure, call Call, limiter Limiter[T]) Retry {
+// Fail counts a failure of key, whose hash is h. It asks the limiter, without a lock, only about a new one that is retried. The
+// function delay, unless nil, returns how long the key waits if the limiter says so long, or if so much is
+// left of the delay of the same failure.
+func (c *Counts[T]) Fail(
+	h keytable.Hash, key T, f Failure, limiter Limiter[T], delay func(asked time.Duration) time.Duration,
+) Retry {
 	c.sweep()
-	err, h := textOf(f.Err), keytable.HashOf(key)
-	r := c.judge(h, key, f, call.HasFailed)
+	err := textOf(f.Err)
+	r := c.judge(h, key, f)
 	if r.GivenUp {
 		return r
 	}
@@ -129,15 +123,15 @@ func (c *Counts[T]) Fail(key T, f Failure, call Call, limiter Limiter[T]) Retry 
 		r.Delay = Ask(limiter, key, r.Attempt)
 	}
 	r.Delay = max(r.Delay, f.AtLeast, 0)
-	if call.Delay != nil {
-		r.Delay = call.Delay(r.Delay)
+	if delay != nil {
+		r.Delay = delay(r.Delay)
 	}
 	c.record(h, key, r, err)
 	return r
 }
 
 // judge returns what follows from a failure before the limiter is asked. The key of a give-up is dropped.
-func (c *Counts[T]) judge(h keytable.Hash, key T, f Failure, hasFailed bool) (r Retry) {
+func (c *Counts[T]) judge(h keytable.Hash, key T, f Failure) (r Retry) {
 	c.keys.Mu.Lock()
 	defer c.keys.Mu.Unlock()
 	c.keys.AdvanceLocked()
@@ -147,7 +141,7 @@ func (c *Counts[T]) judge(h keytable.Hash, key T, f Failure, hasFailed bool) (r 
 	}
 	v := &e.Value
 	r = Retry{Attempt: v.n, Delay: max(0, v.ends-c.keys.Now)}
-	if r.Same = r.Delay > 0 || hasFailed; !r.Same {
+	if r.Same = r.Delay > 0; !r.Same {
 		r.Attempt++
 	}
 	if f.endsRetries(r.Attempt, c.keys.Now-v.since) {

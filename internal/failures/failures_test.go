@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/failures"
+	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
@@ -28,7 +29,7 @@ func TestForgottenByItself(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for key := range n {
-		counts.Fail(key, failures.Failure{}, failures.Call{}, always(time.Minute))
+		counts.Fail(keytable.HashOf(key), key, failures.Failure{}, always(time.Minute), nil)
 	}
 	c.Step(61*time.Minute - 1)
 	counts.Forget(-1)
@@ -56,7 +57,7 @@ func TestForgottenByItself(t *testing.T) {
 	if f := counts.Of(7); f.Count != 1 || f.Left != 0 {
 		t.Errorf("%d failures, %v left of a key in the queue", f.Count, f.Left)
 	}
-	if r := counts.Fail(7, failures.Failure{MaxRetries: 1}, failures.Call{}, always(0)); r != (failures.Retry{Attempt: 2,
+	if r := counts.Fail(keytable.HashOf(7), 7, failures.Failure{MaxRetries: 1}, always(0), nil); r != (failures.Retry{Attempt: 2,
 		GivenUp: true}) {
 		t.Errorf("%+v", r)
 	}
@@ -91,7 +92,7 @@ func TestWhatIsKept(t *testing.T) {
 	c := testkit.NewFakeClock()
 	counts, since := failures.New(c, func(int) bool { return true }), c.Now()
 	fail := func(f failures.Failure) failures.Retry {
-		return counts.Fail(1, f, failures.Call{}, always(time.Second))
+		return counts.Fail(keytable.HashOf(1), 1, f, always(time.Second), nil)
 	}
 	fail(failures.Failure{Err: errors.New("first")})
 	c.Step(time.Second / 2)
@@ -126,10 +127,10 @@ func TestShow(t *testing.T) {
 	c := testkit.NewFakeClock()
 	counts := failures.New(c, func(int) bool { return true })
 	for key := range n {
-		counts.Fail(key, failures.Failure{}, failures.Call{}, always(0))
+		counts.Fail(keytable.HashOf(key), key, failures.Failure{}, always(0), nil)
 		c.Step(time.Second)
 		if key%100 == 50 {
-			counts.Fail(key, failures.Failure{}, failures.Call{}, always(0))
+			counts.Fail(keytable.HashOf(key), key, failures.Failure{}, always(0), nil)
 		}
 	}
 	for limit, want := range map[int]int{-1: 0, 0: 0, 1: 1, 12: 12, n: n, math.MaxInt: n} {
