@@ -143,6 +143,4 @@ type Retry struct {
 type Unimplemented[T comparable] struct{}
 
 func (Unimplemented[T]) mustEmbed(T) {}
-
-// Below returns nil.
-func (Unimplemented[T]) Below() any { return nil }
+func (Unimplemented[T]) Below() any  { return nil }

@@ -45,9 +45,8 @@ type Stats struct {
 	Latency      *Histogram      `json:"latency,omitempty"`
 	WorkDuration *Histogram      `json:"work_duration,omitempty"`
 	ByPriority   *PriorityDepths `json:"by_priority,omitempty"`
-	// Shared has what only a queue that processes share counts. Its type is that package's, which leasing.StatsOf
-	// returns: this package does not know such queues. It stands here because a [StatsProvider] must get all
-	// numbers of one moment from one function.
+	// Shared has what only a queue that processes share counts: see leasing.StatsOf. This package does not know
+	// its type. It stands here because a [StatsProvider] gets all numbers of one moment from one function.
 	Shared any `json:"shared,omitempty"`
 }
 

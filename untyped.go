@@ -49,9 +49,7 @@ func (q untyped[T]) PutOnHold(key any)             { q.Extended.PutOnHold(keytab
 func (q untyped[T]) Done(key any)                  { q.Extended.Done(keytable.Typed[T](key)) }
 func (q untyped[T]) Get() (key any, shutdown bool) { return q.Extended.Get() }
 
-func (q untyped[T]) GetContext(ctx context.Context) (key any, err error) {
-	return q.Extended.GetContext(ctx)
-}
+func (q untyped[T]) GetContext(ctx context.Context) (any, error) { return q.Extended.GetContext(ctx) }
 
 func (q untyped[T]) Next(ctx context.Context) (HandOut[any], error) {
 	h, err := q.Extended.Next(ctx)

@@ -116,8 +116,8 @@ func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.R
 	return retry
 }
 
-// takeBackRetry takes back the retry of an earlier Fail of the same call, if r is of Fail, and returns how long
-// MaxDelay lets the key wait.
+// takeBackRetry takes back the retry of an earlier Fail of the same call, if r is of Fail. It returns how
+// long MaxDelay lets the key wait.
 func (q *Queue[T]) takeBackRetry(k prepared[T], r *request) (maxDelay time.Duration) {
 	q.mu.Lock()
 	defer q.unlock()

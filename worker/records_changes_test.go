@@ -334,6 +334,7 @@ func TestForgottenChangeOfRunningKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{nil, errBroken} {
 			q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: testkit.Times{}})
+			defer q.ShutDown()
 			b := worker.NewTracker(q, options{})
 			q.Add("a")
 			q.Get()

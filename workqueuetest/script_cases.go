@@ -254,7 +254,8 @@ var scripts = []script{
 			"fail a 1m; done a; pass 1m; take a | " +
 			"add a; hold a; fail a 10s; done a; add a; hold a; pass 10s; cause a news quietly; fail a 1m; done a; " +
 			"take a; pass 1m; again a | " +
-			"add a; hold a; fail a 1s; fail a 5s least=10s; failures a 1 10s; done a; pass 1s; take; pass 9s; take a | " +
+			"add a; hold a; fail a 1s; fail a 5s least=10s; failures a 1 10s; done a; pass 1s; take; pass 9s; " +
+			"take a | " +
 			"add a; hold a; fail a 1s; fail a 5s terminal; failures a 0 0s; done a; pass 1m; take | " +
 			"add a; hold a; fail a 1s; pass 1s; fail a 5s; failures a 2 5s; done a; take; pass 5s; take a | " +
 			"add a; hold a; fail a 1s; pass 1s; fail a 5s terminal; failures a 0 0s; done a; take | " +
