@@ -157,7 +157,8 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 }
 
 // recordHeldAddLocked records an add of a held key: onlyRetry if all adds since the hand-out were by Fail,
-// quiet if all were quiet. The first add resets all three: planLocked sets byEvent only if the clock was read.
+// quiet if all were quiet. The first add resets all three: planLocked sets byEvent only if the clock was
+// read.
 func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.

@@ -73,8 +73,8 @@ type request struct {
 	// keepPriority: a held key keeps the priority of its hand-out, and Priority is ignored for it. Only
 	// AddAfter, AddRateLimited and Fail have it.
 	keepPriority bool
-	// isRetry: Fail makes the add, so a later Fail may take it back. A rate-limited add also counts a failure, but
-	// somebody else may have made it.
+	// isRetry: Fail makes the add, so a later Fail may take it back. A rate-limited add also counts a failure,
+	// but somebody else may have made it.
 	isRetry bool
 }
 

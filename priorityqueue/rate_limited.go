@@ -19,8 +19,8 @@ import (
 // keys.
 //
 // A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does, but no later
-// Fail takes it back: somebody else may have made it. Both call fail: takeBackRetry (with the queue's lock), Fail
-// of package failures (with its own, and the limiter with neither), addPrepared (with the queue's).
+// Fail takes it back: somebody else may have made it. Both call fail: takeBackRetry (with the queue's lock),
+// Fail of package failures (with its own, and the limiter with neither), addPrepared (with the queue's).
 
 // AddRateLimited adds key after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
 // keeps the priority of its hand-out; for any other, it asks for priority 0.

@@ -107,9 +107,9 @@ func (c *Counts[T]) Of(key T) (f Failures) {
 	return f
 }
 
-// Fail counts a failure of key, whose hash is h. It asks the limiter, without a lock, only about a new one that is retried. The
-// function delay, unless nil, returns how long the key waits if the limiter says so long, or if so much is
-// left of the delay of the same failure.
+// Fail counts a failure of key, whose hash is h. It asks the limiter, without a lock, only about a new one
+// that is retried. Delay, unless nil, returns how long the key waits if the limiter says so long, or if so
+// much is left of the delay of the same failure.
 func (c *Counts[T]) Fail(
 	h keytable.Hash, key T, f Failure, limiter Limiter[T], delay func(asked time.Duration) time.Duration,
 ) Retry {
