@@ -77,8 +77,8 @@ type ExtendedRateLimiting[T comparable] interface {
 	// failures. Done must also be called.
 	//
 	// A key has one retry: Fail takes back that of an earlier failure, even if it has come due while key was
-	// held, but not one without a delay. What others have added stays. If key waits for a retry and for an AddAfter, it waits for the earlier
-	// one, and Fail takes back neither. After shutdown it still takes back, and adds nothing.
+	// held, but not one without a delay. What others have added stays. A key that waits for a retry and for an
+	// AddAfter waits for the earlier one: Fail takes back neither. After shutdown it adds nothing.
 	//
 	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
 	// and the server gets the failure later. Queues in memory ignore ctx.
