@@ -62,6 +62,7 @@ package controllerruntime
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -227,6 +228,23 @@ func (q *Queue[request]) Len() int {
 // that were dropped.
 func (q *Queue[request]) ShutDown() {
 	q.dropped.add(q.ShutDownNow())
+	q.endHolds()
+}
+
+// ShutDownWithDrain ends all holds, and then is that of [priorityqueue.Queue].
+func (q *Queue[request]) ShutDownWithDrain() {
+	q.endHolds()
+	q.Queue.ShutDownWithDrain()
+}
+
+// ShutDownContext ends all holds, and then is that of [priorityqueue.Queue].
+func (q *Queue[request]) ShutDownContext(ctx context.Context) error {
+	q.endHolds()
+	return q.Queue.ShutDownContext(ctx)
+}
+
+// endHolds ends all holds, and lets no key be put on hold any more.
+func (q *Queue[request]) endHolds() {
 	if tracker := q.calls.tracker.Load(); tracker != nil {
 		tracker.EndHolds()
 	}

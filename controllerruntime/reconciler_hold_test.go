@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,5 +73,40 @@ func TestHoldInManager(t *testing.T) {
 		})
 	if st := p.pool.Stats(); st.OnHold != 0 || !st.Ended {
 		t.Errorf("%+v", st)
+	}
+}
+
+// No shutdown waits for the end of a hold.
+func TestShutDownsEndHolds(t *testing.T) {
+	for name, shutDown := range map[string]func(*controllerruntime.Queue[int]) error{
+		"ShutDown":          func(q *controllerruntime.Queue[int]) error { q.ShutDown(); return nil },
+		"ShutDownWithDrain": func(q *controllerruntime.Queue[int]) error { q.ShutDownWithDrain(); return nil },
+		"ShutDownContext": func(q *controllerruntime.Queue[int]) error {
+			return q.ShutDownContext(context.Background())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(ctx context.Context,
+					_ int) (reconcile.Result, error) {
+					worker.CallOf(ctx).Hold("for long", time.Hour)
+					return reconcile.Result{}, nil
+				}), nil)
+				q := r.NewQueue("", nil).(*controllerruntime.Queue[int])
+				q.Add(1)
+				key, _ := q.Get()
+				if _, err := r.Reconcile(t.Context(), key); err != nil {
+					t.Error(err)
+				}
+				q.Done(key)
+				if st := q.Stats(); st.OnHold != 1 {
+					t.Errorf("%+v", st)
+				}
+				began := time.Now()
+				if err := shutDown(q); err != nil || time.Since(began) != 0 || q.Stats().OnHold != 0 {
+					t.Errorf("%v, after %v", err, time.Since(began))
+				}
+			})
+		})
 	}
 }

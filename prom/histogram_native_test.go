@@ -11,6 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/prom"
 )
 
@@ -88,4 +89,17 @@ func TestEmptyNativeHistogram(t *testing.T) {
 	if h.GetZeroThreshold() == 0 || h.Schema == nil || h.GetSchema() != 3 || len(h.Bucket) != 0 {
 		t.Errorf("%v, want an empty native histogram", h)
 	}
+}
+
+// Bounds that Prometheus refuses do not fail a scrape: their histogram has the number of times and their sum.
+func TestBoundsThatDoNotAscend(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p := prom.NewProvider(registry, prom.Options{})
+	p.WatchQueue("q", func() workqueue.Stats {
+		return workqueue.Stats{Latency: &workqueue.Histogram{Bounds: []float64{2, 1}, Counts: []uint64{1, 2, 3},
+			Sum: 7}}
+	})
+	wantLines(t, text(t, registry), `workqueue_queue_duration_seconds_count{name="q"} 6`,
+		`workqueue_queue_duration_seconds_sum{name="q"} 7`,
+		`workqueue_queue_duration_seconds_bucket{name="q",le="+Inf"} 6`)
 }

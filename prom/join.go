@@ -45,14 +45,21 @@ func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 	if err := errors.Join(checkJoined(p, p.families), checkJoined(p, p.poolFamilies)); err != nil {
 		return nil, err
 	}
-	var already prometheus.AlreadyRegisteredError
 	mark := newMark(p, opts)
-	if errors.As(registerer.Register(mark), &already) {
-		if first, ok := already.ExistingCollector.(joinedMark); ok {
-			return first.provider, nil
+	if err := registerer.Register(mark); err != nil {
+		var already prometheus.AlreadyRegisteredError
+		if errors.As(err, &already) {
+			if first, ok := already.ExistingCollector.(joinedMark); ok {
+				return first.provider, nil
+			}
 		}
+		return nil, err
 	}
-	return p, registerer.Register(p)
+	if err := registerer.Register(p); err != nil {
+		registerer.Unregister(mark)
+		return nil, err
+	}
+	return p, nil
 }
 
 // joinedMark is a collector without metrics, by which Join finds the provider of an earlier call. A registry

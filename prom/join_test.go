@@ -1,6 +1,7 @@
 package prom_test
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -203,4 +204,42 @@ func TestJoinAtOnce(t *testing.T) {
 			t.Error("two providers of one registry")
 		}
 	}
+}
+
+// failingRegisterer refuses what refuse says.
+type failingRegisterer struct {
+	prometheus.Registerer
+	refuse func(prometheus.Collector) bool
+}
+
+func (r failingRegisterer) Register(c prometheus.Collector) error {
+	if r.refuse(c) {
+		return errors.New("refused")
+	}
+	return r.Registerer.Register(c)
+}
+
+// A Join that failed leaves nothing: the next one registers its provider.
+func TestJoinAfterAFailure(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	isProvider := func(c prometheus.Collector) bool {
+		_, is := c.(*prom.Provider)
+		return is
+	}
+	isMark := func(c prometheus.Collector) bool {
+		descs := make(chan *prometheus.Desc, 100)
+		c.Describe(descs)
+		return len(descs) == 1 && strings.Contains((<-descs).String(), "workqueue_joined_")
+	}
+	for _, refuse := range []func(prometheus.Collector) bool{isProvider, isMark} {
+		if p, err := prom.Join(failingRegisterer{registry, refuse}, prom.Options{}); p != nil || err == nil {
+			t.Errorf("Join() = %v, %v", p, err)
+		}
+	}
+	p, err := prom.Join(registry, prom.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.WatchQueue("q", func() workqueue.Stats { return workqueue.Stats{Adds: 3} })
+	wantLines(t, text(t, registry), `workqueue_adds_total{name="q"} 3`)
 }

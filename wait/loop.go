@@ -61,5 +61,11 @@ func ended(ctx context.Context) error {
 }
 
 // reason returns the error of a ctx whose Done channel was received from. It is not nil even if ctx.Err is
-// (see ended), because nil would say that the condition was true.
-func reason(ctx context.Context) error { return cmp.Or(ctx.Err(), context.Canceled) }
+// (see ended), because nil would say that the condition was true. A stopContext is not asked: its Err would
+// receive the value that is to stop another loop.
+func reason(ctx context.Context) error {
+	if _, ok := ctx.(stopContext); ok {
+		return context.Canceled
+	}
+	return cmp.Or(ctx.Err(), context.Canceled)
+}

@@ -94,7 +94,7 @@ func until(ctx context.Context, f func(context.Context), t Timer, sliding bool) 
 
 // ContextForChannel returns a context that ends when parentCh is closed: Done returns parentCh, and Err
 // context.Canceled afterwards and nil before. It has no deadline and no values, and needs no goroutine and
-// no release. For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that
+// no release. Err receives from parentCh, and so takes a value that was sent on it. For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that
 // of context.Background.
 func ContextForChannel(parentCh <-chan struct{}) context.Context {
 	if parentCh == NeverStop {

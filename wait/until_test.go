@@ -159,6 +159,19 @@ func TestUntilStopsByAValue(t *testing.T) {
 	})
 }
 
+// TestUntilTakesOneValue: two values stop two loops.
+func TestUntilTakesOneValue(t *testing.T) {
+	stop := make(chan struct{}, 2)
+	stop <- struct{}{}
+	stop <- struct{}{}
+	for left := 1; left >= 0; left-- {
+		wait.Until(func() { t.Error("called after a stop") }, time.Second, stop)
+		if len(stop) != left {
+			t.Fatalf("%d values are left, want %d", len(stop), left)
+		}
+	}
+}
+
 // TestNeverStop: time passes in a bubble whose loop is never to be stopped. With a
 // receive from NeverStop, which belongs to no bubble, this test would hang.
 func TestNeverStop(t *testing.T) {

@@ -21,6 +21,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -42,27 +43,27 @@ Flags:
 `
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		if err != flag.ErrHelp {
-			fmt.Fprintln(os.Stderr, "swap:", err)
-			os.Exit(1)
-		}
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "swap:", err)
+		os.Exit(1)
 	}
 }
 
-func run(args []string, stdout, stderr io.Writer) error {
+func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("swap", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
+	flags.SetOutput(io.Discard) // main reports errors.
 	version := flags.String("version", "latest", "`version` of github.com/keyedqueue/workqueue to use")
 	replace := flags.String("replace", "",
 		"use the checkout of github.com/keyedqueue/workqueue in this `directory`")
 	remove := flags.Bool("remove", false, "remove swap.mod, swap.sum and .swap")
-	if err := flags.Parse(args); err != nil {
-		return err
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w (see -h)", err)
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q: swap works on the module of the current directory (see -h)",

@@ -266,15 +266,17 @@ func NewTyped[T any]() Interface { return nil }
 
 func TestCommandLine(t *testing.T) {
 	t.Chdir(write(t, small))
-	var stdout, stderr strings.Builder
-	if err := run([]string{"-h"}, &stdout, &stderr); err == nil ||
-		!strings.Contains(stderr.String(), "go test -modfile=swap.mod") {
-		t.Errorf("-h: %v\n%s", err, stderr.String())
+	var stdout strings.Builder
+	if err := run([]string{"-h"}, &stdout); err != nil ||
+		!strings.Contains(stdout.String(), "go test -modfile=swap.mod") || !strings.Contains(stdout.String(), "-remove") {
+		t.Errorf("-h: %v\n%s", err, stdout.String())
 	}
-	wantError(t, run([]string{"./..."}, &stdout, &stderr), `unexpected argument "./..."`)
-	wantError(t, run([]string{"-replace", "."}, &stdout, &stderr), "that is module example.com/small")
-	wantError(t, run([]string{"-replace", "nowhere"}, &stdout, &stderr), "-replace nowhere: ")
-	if err := run([]string{"-remove"}, &stdout, &stderr); err != nil {
+	stdout.Reset()
+	wantError(t, run([]string{"-nonsense"}, &stdout), "not defined: -nonsense (see -h)")
+	wantError(t, run([]string{"./..."}, &stdout), `unexpected argument "./..."`)
+	wantError(t, run([]string{"-replace", "."}, &stdout), "that is module example.com/small")
+	wantError(t, run([]string{"-replace", "nowhere"}, &stdout), "-replace nowhere: ")
+	if err := run([]string{"-remove"}, &stdout); err != nil {
 		t.Errorf("-remove where there is nothing: %v", err)
 	}
 }

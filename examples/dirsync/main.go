@@ -127,7 +127,7 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 		},
 	}
 	if s.once {
-		options.Drain = worker.Nothing
+		options.Drain, options.KeepQueue = worker.Nothing, true
 	} else if s.watcher, err = fsnotify.NewWatcher(); err != nil {
 		return err
 	} else {
@@ -157,8 +157,10 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	stop()
 	others.Wait()
 	q, failed := stats(), pool.Stats().GivenUp
-	left := len(pool.Left().NotStarted) + int(q.Dropped) + int(s.late.Load())
-	merged := s.asked.Load() + int64(q.Retries) - int64(q.Adds+q.Dropped)
+	// With -once the queue still has what is left. Otherwise its shutdown has dropped it.
+	left := q.Queued + q.Waiting + int(q.Dropped) + int(s.late.Load())
+	neverQueued := int64(left) - int64(q.Queued) - int64(len(pool.Left().NotStarted))
+	merged := max(0, s.asked.Load()+int64(q.Retries)-int64(q.Adds)-neverQueued)
 	fmt.Fprintf(stdout,
 		"%d paths seen, %d merged, %d copied, %d updated, %d directories made, %d removed, %d failed, %v\n",
 		s.seen.Load(), merged, s.copied.Load(), s.updated.Load(), s.made.Load(), s.removed.Load(), failed,

@@ -180,7 +180,8 @@ func TestCtrlCOnce(t *testing.T) {
 	d.write(d.src, "dir/file", "x")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	d.run(ctx, 1, "left for the next run", "-once")
+	d.run(ctx, 1, "dirsync: 1 paths, and what is below them, are left for the next run", "-once")
+	d.run(ctx, 1, " 0 merged", "-once")
 	d.run(t.Context(), 0, " 0 failed", "-once")
 }
 

@@ -48,7 +48,7 @@ type options struct {
 // are filled before it joins, so that no slot comes here too early, and it leaves when its handlers have
 // returned.
 func control(ctx context.Context, client kubernetes.Interface, store sharding.Store, o options,
-	stderr io.Writer) error {
+	stderr io.Writer) (err error) {
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(o.namespace),
 		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = label }))
@@ -65,6 +65,11 @@ func control(ctx context.Context, client kubernetes.Interface, store sharding.St
 	if err != nil {
 		return err
 	}
+	defer func() { // Not with ctx, which has ended.
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+		defer cancel()
+		err = errors.Join(err, member.Leave(leaving))
+	}()
 	registry := prometheus.NewRegistry()
 	provider := prom.NewProvider(registry, prom.Options{})
 	queue, err := sharding.NewQueue(workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -97,17 +102,14 @@ func control(ctx context.Context, client kubernetes.Interface, store sharding.St
 	if err == nil && o.http != "" {
 		err = serve(ctx, o.http, registry, queue, logger)
 	}
-	if err == nil {
-		c := &controller{client: client, store: informer.GetStore(), logger: logger}
-		err = worker.Run(ctx, queue, c.handle, worker.Options[cache.ObjectName]{
-			Workers: o.workers, HandlerTimeout: time.Minute, DrainTimeout: 10 * time.Second,
-			Logger: logger, MetricsProvider: provider,
-		})
+	if err != nil {
+		return err
 	}
-	// Not with ctx, which has ended.
-	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
-	defer cancel()
-	return errors.Join(err, member.Leave(leaving))
+	c := &controller{client: client, store: informer.GetStore(), logger: logger}
+	return worker.Run(ctx, queue, c.handle, worker.Options[cache.ObjectName]{
+		Workers: o.workers, HandlerTimeout: time.Minute, DrainTimeout: 10 * time.Second,
+		Logger: logger, MetricsProvider: provider,
+	})
 }
 
 // serve serves the metrics and the debug page until ctx ends.

@@ -26,12 +26,12 @@ A queue of this project with a name reports its metrics to this project's provid
 client-go's provider, as component-base and controller-runtime do when they are imported, does not show
 them.`,
 	URL:       "https://github.com/keyedqueue/workqueue/tree/main/cmd/queuevet",
-	Run:       run,
-	FactTypes: []analysis.Fact{new(program)},
+	Run:       runMetrics,
+	FactTypes: []analysis.Fact{new(packageFact)},
 }
 
-// program describes a package and everything that it imports. Packages without queues have none.
-type program struct {
+// packageFact describes a package and everything that it imports. Packages without queues have none.
+type packageFact struct {
 	// Named is the package that makes a queue of ours with a name.
 	Named string
 	// ClientGo is the package that sets client-go's provider.
@@ -40,14 +40,14 @@ type program struct {
 	Ours bool
 }
 
-func (*program) AFact()         {}
-func (*program) String() string { return "program" }
+func (*packageFact) AFact()         {}
+func (*packageFact) String() string { return "packageFact" }
 
-func run(pass *analysis.Pass) (any, error) {
+func runMetrics(pass *analysis.Pass) (any, error) {
 	if pass.Pkg.Path() == clientGoPath || isOurs(pass.Pkg.Path()) {
 		return nil, nil
 	}
-	p, files := new(program), withoutTests(pass)
+	p, files := new(packageFact), withoutTests(pass)
 	if len(files) == 0 || strings.HasSuffix(pass.Pkg.Path(), ".test") { // .test is the main function of tests.
 		return nil, nil
 	}
@@ -57,9 +57,12 @@ func run(pass *analysis.Pass) (any, error) {
 				p.noteImport(pass, name.Imported())
 			}
 		}
-		ast.Inspect(file, func(n ast.Node) bool { return p.note(pass, n) })
+		ast.Inspect(file, func(n ast.Node) bool {
+			p.note(pass, n)
+			return true
+		})
 	}
-	if *p != (program{}) {
+	if *p != (packageFact{}) {
 		pass.ExportPackageFact(p)
 	}
 	if pass.Pkg.Name() == "main" && p.Named != "" && p.ClientGo != "" && !p.Ours {
@@ -78,8 +81,8 @@ func isOurs(path string) bool {
 	return false
 }
 
-func (p *program) noteImport(pass *analysis.Pass, imported *types.Package) {
-	var of program
+func (p *packageFact) noteImport(pass *analysis.Pass, imported *types.Package) {
+	var of packageFact
 	pass.ImportPackageFact(imported, &of)
 	path := imported.Path()
 	p.Ours = p.Ours || of.Ours || path == oursPath+"/prom" || path == oursPath+"/otel"
@@ -87,13 +90,9 @@ func (p *program) noteImport(pass *analysis.Pass, imported *types.Package) {
 	p.ClientGo = cmp.Or(p.ClientGo, of.ClientGo)
 }
 
-// note notes what n says about the program, and reports whether what n contains counts as well.
-func (p *program) note(pass *analysis.Pass, n ast.Node) bool {
+// note notes what n says about the program.
+func (p *packageFact) note(pass *analysis.Pass, n ast.Node) {
 	switch n := n.(type) {
-	case *ast.CallExpr:
-		// Package controllerruntime puts the metrics of its queues into controller-runtime's registry.
-		f, ok := calleeOf(pass, n).(*types.Func)
-		return !ok || f.Name() != "With" || f.Pkg().Path() != oursPath+"/controllerruntime"
 	case *ast.Ident:
 		f, ok := pass.TypesInfo.Uses[n].(*types.Func)
 		switch {
@@ -102,6 +101,8 @@ func (p *program) note(pass *analysis.Pass, n ast.Node) bool {
 			p.ClientGo = pass.Pkg.Path()
 		case f.Name() == "SetProvider" && f.Pkg().Path() == oursPath:
 			p.Ours = true
+		case f.Name() == "With" && f.Pkg().Path() == oursPath+"/controllerruntime":
+			p.Ours = true // It puts the metrics of its queues into controller-runtime's registry.
 		case strings.HasPrefix(f.Name(), "NewNamed") && f.Pkg().Path() == oursPath:
 			p.Named = pass.Pkg.Path()
 		}
@@ -109,7 +110,7 @@ func (p *program) note(pass *analysis.Pass, n ast.Node) bool {
 		config, ok := types.Unalias(pass.TypesInfo.TypeOf(n)).(*types.Named)
 		if !ok || config.Obj().Pkg() == nil || !isOurs(config.Obj().Pkg().Path()) ||
 			!isConfig(config.Obj().Name()) {
-			return true
+			return
 		}
 		for _, element := range n.Elts {
 			if field, ok := element.(*ast.KeyValueExpr); ok {
@@ -117,17 +118,16 @@ func (p *program) note(pass *analysis.Pass, n ast.Node) bool {
 			}
 		}
 	}
-	return true
 }
 
-// isConfig reports whether a type called so configures a queue. Others have names that are those of other
-// things.
+// isConfig reports whether a type of this name configures a queue. In other types a field Name is something
+// else.
 func isConfig(name string) bool {
 	return strings.HasSuffix(name, "Config") || strings.HasSuffix(name, "Options")
 }
 
 // noteField notes what a field of a config says about the program.
-func (p *program) noteField(pass *analysis.Pass, field *ast.KeyValueExpr) {
+func (p *packageFact) noteField(pass *analysis.Pass, field *ast.KeyValueExpr) {
 	id, ok := field.Key.(*ast.Ident)
 	switch {
 	case !ok:

@@ -1,4 +1,4 @@
-package main // want package:"program" `metrics of the queues that metricslib makes are not registered: k8s.io/component-base/metrics/prometheus/workqueue sets client-go's provider alone`
+package main // want package:"packageFact" `metrics of the queues that metricslib makes are not registered: k8s.io/component-base/metrics/prometheus/workqueue sets client-go's provider alone`
 
 import (
 	"metricslib"

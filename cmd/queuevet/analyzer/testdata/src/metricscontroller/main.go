@@ -1,4 +1,4 @@
-package main // want package:"program"
+package main // want package:"packageFact"
 
 import (
 	"github.com/keyedqueue/workqueue/controllerruntime"
@@ -7,6 +7,8 @@ import (
 )
 
 func main() {
+	config := priorityqueue.Config[string]{Name: "files"}
+	controllerruntime.With(config)
 	controllerruntime.With(priorityqueue.Config[string]{Name: "files"})
 	controllerruntime.With[string](priorityqueue.Config[string]{Name: "files"})
 	new(controllerruntime.Reconciler[string]).With(priorityqueue.Config[string]{Name: "files"})

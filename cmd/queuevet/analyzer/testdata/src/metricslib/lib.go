@@ -1,4 +1,4 @@
-package metricslib // want package:"program"
+package metricslib // want package:"packageFact"
 
 import "github.com/keyedqueue/workqueue/priorityqueue"
 

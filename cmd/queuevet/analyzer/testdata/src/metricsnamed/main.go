@@ -1,4 +1,4 @@
-package main // want package:"program" `metrics of the queues that metricsnamed makes are not registered: metricsnamed sets client-go's provider alone`
+package main // want package:"packageFact" `metrics of the queues that metricsnamed makes are not registered: metricsnamed sets client-go's provider alone`
 
 import (
 	ours "github.com/keyedqueue/workqueue"

@@ -1,4 +1,4 @@
-package main // want package:"program"
+package main // want package:"packageFact"
 
 import (
 	"github.com/keyedqueue/workqueue/operate"
