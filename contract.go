@@ -8,10 +8,10 @@ import (
 )
 
 // This file is the contract beyond client-go's interfaces: what every queue has (Extended), and a
-// rate-limiting queue (ExtendedRateLimiting). Package operate has what operators do with a queue, and package
-// leasing what processes share. No queue has other interfaces.
+// rate-limiting queue (ExtendedRateLimiting). Package operate has what operators do with a queue, and
+// package leasing what processes share, in two interfaces. No queue has other interfaces.
 //
-// All four can get further methods. So only a type that embeds one of them, or Unimplemented, implements
+// All five can get further methods. So only a type that embeds one of them, or Unimplemented, implements
 // them: then a method that is added later is inherited, from the queue below or with its default.
 
 // ErrShutDown is what methods of [Extended] return after shutdown.
@@ -99,7 +99,7 @@ type HandOut[T comparable] struct {
 	AddedAt time.Time
 	// HasCauses reports that Causes returns something.
 	HasCauses bool
-	// AtOnce is how many calls in a row before this one ended with their process: see leasing.Answerer.
+	// AtOnce is what HandBack of leasing.Answerer was given for the key, or zero.
 	AtOnce int
 }
 

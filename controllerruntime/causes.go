@@ -81,7 +81,9 @@ func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingIn
 		return q
 	}
 	cause := h.decide(e)
-	return &Queue[request]{ours.Queue, ours.calls, ours.dropped, ours.metrics, &cause}
+	because := *ours
+	because.cause = &cause
+	return &because
 }
 
 // CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web,

@@ -288,8 +288,8 @@ func (q *Queue[request]) Done(item request) {
 	q.Queue.Done(item)
 }
 
-// Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has
-// just ended for item was interrupted, or put it on hold.
+// Forget makes the limiter forget the failures of item. It does nothing right after a call of a
+// [Reconciler] for item that was interrupted: then the failures stay.
 func (q *Queue[request]) Forget(item request) {
 	if _, interrupted := q.calls.interrupted.LoadAndDelete(item); !interrupted {
 		q.Queue.Forget(item)

@@ -29,9 +29,9 @@ import (
 // ReadYourWrites gets the informers of all kinds from informers, as GetInformer does: call it before the
 // manager starts, as SetupWithManager is. Kinds that only are written, such as Events, need not be watched.
 //
-// It notes Create, Update, Patch and Delete, and those of Status. It does not note Apply, DeleteAllOf and
-// other subresources, nor what is a dry run. A request that nothing adds meanwhile is not queued again after
-// the hold.
+// It notes Create, Update, Patch and Delete, and Update and Patch of Status. It does not note Apply,
+// DeleteAllOf, other subresources, Status by SubResource("status"), or a dry run. After the hold the
+// request is queued again only if an event, or the reconciler's own result, asked for it.
 //
 // It returns an error if limit is not positive, no kind is given, a kind is not in the client's scheme, or
 // the cache fails.

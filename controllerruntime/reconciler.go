@@ -20,7 +20,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Page shows queues, and what is done with their keys. It is a *debug.Handler.
+// Page shows queues and the calls for their keys. A *debug.Handler is one.
 type Page interface {
 	InspectQueue(name string, q any, untyped workqueue.Extended[any])
 	InspectPool(name string, p worker.Inspector)
@@ -42,8 +42,8 @@ type Options[request comparable] struct {
 	OnStuck func(ctx context.Context, r worker.RunningKey[request])
 }
 
-// Reconciler calls another reconciler and knows what package worker knows of the calls of a handler. It is
-// made by [WrapReconciler]. All methods may be called from any goroutine.
+// Reconciler calls another reconciler and tracks its calls with a worker.Tracker. It is made by
+// [WrapReconciler]. All methods may be called from any goroutine.
 type Reconciler[request comparable] struct {
 	reconciler reconcile.TypedReconciler[request]
 	options    Options[request]
@@ -80,15 +80,15 @@ type controller[request comparable] struct {
 // Then, in r:
 //
 //   - [worker.CallOf] returns what the tracker knows of the call that has the context. The context ends when
-//     r returns, or with the cause [worker.ErrCanceled] by [Reconciler.Cancel].
+//     r returns, and earlier, with the cause [worker.ErrCanceled], when [Reconciler.Cancel] is called.
 //
 //   - When r returns an error because of UntilAdded of [worker.Call], that is no failure: the request comes
 //     again at once, its failures are neither counted nor forgotten, and the limiter hears nothing. The
 //     controller sees a success.
 //
-//   - When r returns an error with a RequeueAfter, which controller-runtime ignores, the request has failed
-//     and does not come before that: it is retried after the longer of that and the limiter's delay, or when
-//     an event adds it. The same holds for [worker.RetryAfter], and for an error of the API server that
+//   - When r returns an error and a RequeueAfter, controller-runtime ignores the RequeueAfter. Here it is the
+//     least delay: the request is retried after it or after the limiter's delay, whichever is longer, unless
+//     an event adds it earlier. The same holds for [worker.RetryAfter], and for an error of the API server that
 //     suggests a delay, as one with the status 429 and a Retry-After does. The controller gets, and logs, an
 //     error that names the delay and wraps that of r.
 //
@@ -107,8 +107,8 @@ type controller[request comparable] struct {
 // up (by reconcile.TerminalError), and their last errors, as of a [worker.Pool]. The page may be
 // nil. [WrapReconcilerWithOptions] also finds reconciliations that are stuck.
 //
-// Each controller needs one of its own; if two share one, a call logs an error. A call takes a few
-// microseconds more.
+// Call WrapReconciler once for each controller. If two controllers share a Reconciler, it logs an error. A
+// call takes a few microseconds more.
 func WrapReconciler[request comparable](r reconcile.TypedReconciler[request],
 	page Page) *Reconciler[request] {
 	return WrapReconcilerWithOptions(r, Options[request]{Page: page})
@@ -288,7 +288,8 @@ func (c *controller[request]) answerFor(req request, end worker.Result[request],
 	// A success, after which Forget must do nothing.
 	case end.Next == worker.NextInterrupted || end.Next == worker.NextLost:
 		c.queue.calls.interrupted.Store(req, true)
-		if end.Next == worker.NextInterrupted && !interrupted { // Perhaps no add brings the request.
+		if end.Next == worker.NextInterrupted && !interrupted {
+			// The error is ErrAdded of another call, so no add of this request may have come.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil

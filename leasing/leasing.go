@@ -53,12 +53,12 @@ type Answerer[T comparable] interface {
 	Leaser[T]
 	// Succeed says that the call has succeeded. It forgets the key's failures, as Forget does.
 	Succeed(key T)
-	// Requeue says that the holder wants key again, with that priority, after the given time or at once unless
-	// that is positive. Failures are neither counted nor forgotten.
+	// Requeue says that the holder wants key again, with that priority, after the given time. Zero and less
+	// mean at once. Failures are neither counted nor forgotten.
 	Requeue(key T, priority int, after time.Duration)
-	// HandBack says that key was not handled. It is handed out again as it was, at once and before all that is
-	// queued: with its priority and causes, and with no failure more or less. AtOnce of that
-	// [workqueue.HandOut] is atOnce.
+	// HandBack says that key was not handled. It is handed out again as it was, at once and before all that
+	// is queued: with its priority and causes, and with no failure more or less. atOnce comes back in AtOnce
+	// of the next [workqueue.HandOut].
 	HandBack(key T, atOnce int)
 	// Settle waits until the queue's server knows what the holders of this process have said. After a shutdown
 	// it also waits until this process's part in the queue has ended, if no key is held. If ctx ends first, it

@@ -14,14 +14,15 @@ import (
 // It can get further methods: embed an Operable or [UnimplementedOperable] to implement it.
 type Operable[T comparable] interface {
 	mustEmbed(T)
-	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive. It
-	// is for the worker that holds the key and asks for another run, and for schedulers.
+	// AddWithPriority adds key with that priority after the given time. Zero and less mean at once. It is
+	// for the worker that holds the key and asks for another run, and for schedulers.
 	AddWithPriority(key T, priority int, after time.Duration)
-	// PriorityOf returns the priority with which key was handed out, if a worker holds it, and otherwise that
-	// with which it will be. It is zero for a key that is not in the queue.
+	// PriorityOf returns the priority of a held key's hand-out, or the priority that a queued or waiting key
+	// has. It is zero for other keys.
 	PriorityOf(key T) int
 	// Remove takes key out of the queue, forgets its failures and reports whether it was there. A key that a
-	// worker holds stays with that worker. It is queued again only if the worker asks for it, or fails it.
+	// worker holds stays with that worker. It is queued again only if it is added after that, or if the
+	// worker requeues or fails it.
 	Remove(key T) bool
 	// Pause makes the queue hand out nothing for d, or until Resume with [UntilResumed]. It does nothing if d is
 	// not positive. Of several pauses the latest end counts. Keys are still added and come due. A shutdown ends
@@ -89,5 +90,5 @@ func (UnimplementedOperable[T]) ResumeGroup(string)               {}
 // PausedGroups returns nil: there are no groups.
 func (UnimplementedOperable[T]) PausedGroups() []string { return nil }
 
-// SnapshotGroup returns nothing.
+// SnapshotGroup returns the zero GroupSnapshot.
 func (UnimplementedOperable[T]) SnapshotGroup(string) (g GroupSnapshot) { return g }

@@ -6,9 +6,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Remove takes key out of the queue, forgets its failures, and reports whether it was there. A held key stays
-// with its worker, and is queued again only if that asks for it or fails it. Remove works after shutdown, and
-// may end a drain.
+// Remove takes key out of the queue, forgets its failures, and reports whether it was there. A held key
+// stays with its worker. It is queued again only if it is added after that, or if the worker requeues or
+// fails it. Remove works after shutdown, and may end a drain.
 func (q *Queue[T]) Remove(key T) bool {
 	h := keytable.HashOf(key)
 	defer q.Forget(key) // After the unlock: the limiter is foreign code.

@@ -97,9 +97,9 @@
 //
 // Their numbers add up. Of the longest running worker and the oldest queued key, the longest of all queues
 // counts. When the last queue of a name has been shut down and its last key is done, the name's gauges
-// disappear, and its counters and histograms stay, so that they never fall. (The counter of failed lists is
-// there while a pool lists its keys, and once a list has failed.) They stay until the program ends,
-// so names should be few and fixed. A queue that is never shut down is kept alive by its metrics.
+// disappear, and its counters and histograms stay, so that they never fall. They stay until the program ends,
+// so names should be few and fixed. (The counter of failed lists is there while a pool lists its keys, and
+// stays once a list has failed.) A queue that is never shut down is kept alive by its metrics.
 //
 // # Other queues
 //

@@ -19,7 +19,8 @@ type family[S any] struct {
 	metrics.Metric[S]
 	// nameLabels are the labels whose value is the name of the queue or pool. Nil means those of the provider.
 	nameLabels []string
-	// earlierHelp is the help that earlier versions of the others have, or empty. It is for [Join].
+	// earlierHelp is the help text in earlier versions of Kubernetes or controller-runtime, or empty. It is
+	// for [Join].
 	earlierHelp string
 	// descs are set by the provider. They have the same labels and different help. All but the first are for
 	// [Join].

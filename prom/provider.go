@@ -66,7 +66,7 @@ type Provider struct {
 	joined       *joined // nil for a provider that is not made by Join
 
 	mu struct {
-		sync.Mutex // no foreign code runs under it
+		sync.Mutex // guards these. Under it only client_golang's constructors are called.
 		pushed     map[string]*pushed
 		names      map[string]*nameCache
 	}
@@ -78,9 +78,8 @@ var (
 	_ prometheus.Collector     = (*Provider)(nil)
 )
 
-// NewProvider returns a provider and registers its metrics, unless registerer is nil: then the caller has to
-// do that. It panics if the options are wrong, or if the registerer has other metrics of these names with the
-// same constant labels.
+// NewProvider returns a provider, and registers it unless registerer is nil. It panics if the options are
+// wrong, or if the registerer has other metrics of these names with the same constant labels.
 func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 	p, err := newProvider(opts)
 	if err != nil {

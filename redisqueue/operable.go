@@ -51,10 +51,10 @@ func (q *Queue[T]) pauseAll(micros uint64) {
 	})
 }
 
-// Remove takes item out of the queue, on all replicas, and forgets its failures and that it was given up. It
-// reports whether the server knew any of that. A held key stays with its worker, and is queued again only if
-// the worker requeues or fails it. Remove asks the server for up to a second, and returns false if that does
-// not answer, and after shutdown; the server may still do it later.
+// Remove takes item out of the queue, on all replicas, and forgets its failures and that it was given up.
+// It reports whether the server knew any of that. A held key stays with its worker. It is queued again only
+// if it is added after that, or if the worker requeues or fails it. Remove asks the server for up to a
+// second, and returns false if that does not answer, and after shutdown; the server may still do it later.
 func (q *Queue[T]) Remove(item T) bool {
 	checkHashable(item)
 	q.mu.Lock()

@@ -82,7 +82,7 @@ func UntilPhase(phase, period time.Duration, now time.Time) time.Duration {
 	return d
 }
 
-// leaf is a part of a key that is a string or a number.
+// leaf is a part of a key that is a string, a number or a boolean.
 type leaf struct {
 	offset uintptr
 	kind   reflect.Kind
@@ -95,8 +95,8 @@ type Hasher[T comparable] struct {
 }
 
 // New returns the Hasher for keys that are strings, numbers, booleans, or structs and arrays of such. It
-// returns an error for others: they have no value that other processes could know (pointers, channels), or
-// need not have one (interfaces), or are equal and look different (floats).
+// returns an error for others: pointers and channels mean nothing in another process, an interface may hold
+// one, and equal floats can have different bits (0 and -0).
 func New[T comparable]() (Hasher[T], error) {
 	leaves, err := leavesOf(reflect.TypeFor[T](), 0, nil)
 	return Hasher[T]{leaves: leaves}, err

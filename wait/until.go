@@ -93,9 +93,9 @@ func until(ctx context.Context, f func(context.Context), t Timer, sliding bool) 
 }
 
 // ContextForChannel returns a context that ends when parentCh is closed: Done returns parentCh, and Err
-// context.Canceled afterwards and nil before. It has no deadline and no values, and needs no goroutine and
-// no release. Err receives from parentCh, and so takes a value that was sent on it. For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that
-// of context.Background.
+// context.Canceled afterwards and nil before. Err receives from parentCh, and so takes a value that was
+// sent on it. The context has no deadline and no values, and needs no goroutine and no release. For a nil
+// channel, and for [NeverStop], it never ends and its Done is nil, as is that of context.Background.
 func ContextForChannel(parentCh <-chan struct{}) context.Context {
 	if parentCh == NeverStop {
 		// It is never closed, and a package's variable belongs to no synctest bubble: time stands still in a bubble

@@ -67,7 +67,7 @@ type Suite struct {
 	// from run to run.
 	Skip map[string]string
 	// Lacks maps what the queue lacks to the reasons: [Delays] and the other constants. Cases that need it are
-	// skipped. It is an error to name what no case misses.
+	// skipped. Naming something that no case needs fails the test.
 	Lacks map[string]string
 }
 
@@ -105,8 +105,8 @@ var notIfShared = map[string][]string{
 		"ProcessedKeysAreGarbage", "MemoryIsGivenBack"},
 }
 
-// Run tests whether the queues that newQueue builds keep the whole contract, each case in a subtest. It takes
-// a few seconds.
+// Run tests whether the queues that newQueue builds keep the whole contract, each case in a subtest. It
+// takes a few seconds. Do not run it beside parallel tests: it looks for goroutines that are left.
 //
 // Use [Suite.Run] for a queue that has fewer methods than a TypedRateLimitingInterface, or keeps only some of
 // the contract, and to test keys of other types as well.

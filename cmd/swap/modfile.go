@@ -113,8 +113,8 @@ func (p *program) addQueue(file *modfile.File, queue queueModule) error {
 	return file.AddRequire(queuePath, queue.version)
 }
 
-// keepGoDebug keeps the program's GODEBUG settings as they are. The queue needs a newer Go than many a
-// program asks for, so the go command raises the go line of swap.mod, and that would change the settings'
+// keepGoDebug keeps the program's GODEBUG settings as they are. The queue needs a newer Go than many
+// programs ask for, so the go command raises the go line of swap.mod, and that would change the settings'
 // defaults.
 func keepGoDebug(file *modfile.File) error {
 	if slices.ContainsFunc(file.Godebug, func(d *modfile.Godebug) bool { return d.Key == "default" }) {

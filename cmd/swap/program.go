@@ -71,8 +71,8 @@ func (p *program) command(name string) string {
 }
 
 // unswapped returns a go command that looks at the program as it is, and changes none of its files, no matter
-// what GOFLAGS says. It looks at modules, not into a vendor directory, which has but some packages of each
-// and no go.mod files.
+// what GOFLAGS says. It looks at modules, not into a vendor directory, which has only some packages of
+// each and no go.mod files.
 func (p *program) unswapped() goCommand {
 	return goCommand{dir: p.root, flags: []string{"-mod=readonly"}}
 }

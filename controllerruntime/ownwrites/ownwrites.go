@@ -1,7 +1,7 @@
 // Package ownwrites makes a key wait until a cache shows what its handler has written.
 //
-// A handler that reads from an informer's cache, and runs again before that shows what it wrote, sees the
-// world of before: "create if the cache shows none" creates a second one. With this package the key is put on
+// A handler that reads from an informer's cache, and runs again before that shows what it wrote, does not see
+// it: a handler that creates an object if the cache shows none creates a second one. With this package the key is put on
 // hold after such a call ([worker.Call.Hold]): the worker is free, adds are merged, nothing is counted as a
 // failure, and the key does not start before the cache shows the write. There is no polling: one event
 // handler for each kind releases the keys.
@@ -14,8 +14,8 @@
 //	}
 //
 // ctx is the handler's context, or made from it. With controller-runtime, the client of
-// controllerruntime.ReadYourWrites does it for all writes. A key that is not added meanwhile does not come
-// again: the writes' own events decide that, as always.
+// controllerruntime.ReadYourWrites does it for all writes. The end of the hold does
+// not add the key. Usually the event of the write does.
 //
 // The hold is one of this process. It does not replace names that follow from the key, nor preconditions: a
 // process may end between a write and the call of Wrote, and the next holder of a key may have a cache that
@@ -128,8 +128,9 @@ func (c *Cache) Wrote(ctx context.Context, object metav1.Object) {
 	}
 }
 
-// Deleted is called after a delete of object, whose name suffices. The key of ctx's call does not start again
-// before the cache shows the object as being deleted, another one of that name, or none.
+// Deleted is called after a delete of object. The key of ctx's call does not start again before the cache
+// shows the object as being deleted, another one of that name, or none. Its name suffices, but only with
+// its UID is another object of that name recognized that the cache shows already.
 func (c *Cache) Deleted(ctx context.Context, object metav1.Object) { c.await(ctx, object, "") }
 
 func (c *Cache) await(ctx context.Context, object metav1.Object, version string) {

@@ -50,7 +50,7 @@ func (ledByAnother) Identity() string   { return "this" }
 func (ledByAnother) Describe() string   { return "lock" }
 func (ledByAnother) RecordEvent(string) {}
 
-// seen notes which replica has reconciled each key last, and whether it had an fence.
+// seen notes which replica has reconciled each key last, and whether it had a fence.
 type seen struct {
 	mu sync.Mutex
 	by map[string]int

@@ -39,7 +39,7 @@ type history struct {
 	news     bool // there were some since the last line
 }
 
-// restart is that a container's counter was seen to have grown by n.
+// restart records that a container's counter grew by n.
 type restart struct {
 	container string
 	n         int

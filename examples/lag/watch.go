@@ -8,7 +8,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// delayWatches makes the watches of client show everything that much later.
+// delayWatches makes the watches of client show each event lag after the one before it, or after it happened.
 func delayWatches(client *fake.Clientset, lag time.Duration) {
 	client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		inner, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
