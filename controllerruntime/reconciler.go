@@ -88,9 +88,9 @@ type controller[request comparable] struct {
 //
 //   - When r returns an error and a RequeueAfter, controller-runtime ignores the RequeueAfter. Here it is the
 //     least delay: the request is retried after it or after the limiter's delay, whichever is longer, unless
-//     an event adds it earlier. The same holds for [worker.RetryAfter], and for an error of the API server that
-//     suggests a delay, as one with the status 429 and a Retry-After does. The controller gets, and logs, an
-//     error that names the delay and wraps that of r.
+//     an event adds it earlier. The same holds for [worker.RetryAfter], and for an error of the API server
+//     that suggests a delay, as one with the status 429 and a Retry-After does. The controller gets, and
+//     logs, an error that names the delay and wraps that of r.
 //
 //   - [worker.Call.Hold] puts the request on hold after any result: no worker waits, and it does not start
 //     again before it is released or its limit has passed. [ReadYourWrites] uses it. Until the hold ends

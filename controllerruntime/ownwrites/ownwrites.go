@@ -1,10 +1,10 @@
 // Package ownwrites makes a key wait until a cache shows what its handler has written.
 //
-// A handler that reads from an informer's cache, and runs again before that shows what it wrote, does not see
-// it: a handler that creates an object if the cache shows none creates a second one. With this package the key is put on
-// hold after such a call ([worker.Call.Hold]): the worker is free, adds are merged, nothing is counted as a
-// failure, and the key does not start before the cache shows the write. There is no polling: one event
-// handler for each kind releases the keys.
+// A handler that reads from an informer's cache, and runs again before that shows what it wrote, does not
+// see it: a handler that creates an object if the cache shows none creates a second one. With this package
+// the key is put on hold after such a call ([worker.Call.Hold]): the worker is free, adds are merged,
+// nothing is counted as a failure, and the key does not start before the cache shows the write. There is no
+// polling: one event handler for each kind releases the keys.
 //
 //	configMaps, err := ownwrites.Watch("ConfigMap", informer, 10*time.Second) // before the informer starts
 //	…
