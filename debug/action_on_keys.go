@@ -57,7 +57,7 @@ func (a *keyAction) onSet(set, text, confirmed string) (string, error) {
 	a.each(a.walk.keys(text, states...))
 	o := &a.outcome
 	o.LeftMore = a.walk.isPartial()
-	if n, err := strconv.Atoi(confirmed); err == nil {
+	if n, err := strconv.Atoi(confirmed); err == nil && !o.LeftMore {
 		o.Gone = max(o.Gone, n-o.Keys-o.Left)
 	}
 	text = o.sentence(a.doneToAll)

@@ -132,11 +132,14 @@ func many(h *debug.Handler, n int, q operate.Inspector) {
 			}
 		}
 	}
-	q.Snapshot = func(limit int) (s workqueue.Snapshot[any]) {
-		for i := range min(limit, n, 512) {
-			s.Failing = append(s.Failing, failing(i))
+	q.FailingKeys = func(limit int) (keys []workqueue.KeySnapshot[any]) {
+		for i := range min(limit, n) {
+			keys = append(keys, failing(i))
 		}
-		return s
+		return keys
+	}
+	q.Snapshot = func(limit int) workqueue.Snapshot[any] {
+		return workqueue.Snapshot[any]{Failing: q.FailingKeys(limit)}
 	}
 	of := q.SnapshotKey
 	q.SnapshotKey = func(key any) (workqueue.KeySnapshot[any], bool) {
@@ -294,7 +297,7 @@ func TestMoreKeysThanAreListed(t *testing.T) {
 		}
 	}
 	wantBody(t, get(h, "?queue=q&state=given_up&error=broken"), "There may be more keys than these.")
-	b := h.act(t, 200, "q", "retry", "of", "given_up", "count", "10000")
+	b := h.act(t, 200, "q", "retry", "of", "given_up", "count", "12000")
 	if b.Keys != 10_000 || b.Gone != 0 || b.Left != 0 || !b.LeftMore ||
 		b.Text != "Retried 10,000 keys; there may be more." || left() != 5000 {
 		t.Errorf("%+v, %d are left", b, left())
@@ -330,7 +333,7 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
 		inspect(h, "endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
-		many(h.Handler, 600, operate.Inspector{Stats: noStats, Add: func(any) {}})
+		many(h.Handler, 12_000, operate.Inspector{Stats: noStats, Add: func(any) {}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -339,7 +342,7 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		began := time.Now()
-		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 600 || time.Since(began) > time.Second {
+		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 12_000 || time.Since(began) > time.Second {
 			t.Errorf("after %v: %+v", time.Since(began), b)
 		}
 		// What does wait for it, and gives up, does not say that there are no keys.
@@ -357,7 +360,7 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 		if c := count(t, h, "given_up"); c != (counted{}) || time.Since(began) > time.Second {
 			t.Errorf("%+v after %v", c, time.Since(began))
 		}
-		wantBody(t, get(h, "?queue=q&state=failing"), "try again in a minute", "There may be more keys", "250 of 512")
+		wantBody(t, get(h, "?queue=q&state=failing"), "try again in a minute", "There may be more keys", "250 of 10,000")
 		wantBody(t, get(h, "?queue=q&state=failing&error=none"), "try again in a minute", "Not known.")
 		if p := getJSON[keysPage](t, h, "?queue=q&state=failing"); !strings.Contains(p.Error,
 			"try again in a minute") || len(p.Keys) != 250 || !p.More {

@@ -18,9 +18,9 @@ type action struct {
 	// ifShutDown is why a queue that is shut down refuses it, or empty.
 	ifShutDown string
 
-	// An action on keys has toKey, which returns false if there is nothing to do it to, any more. suits reports
-	// whether a page offers it for a key. doneToKey says what was done to a key, doneToAll (with ForAll) to how
-	// many, and noKey that no key is called so. ofPools: the keys are those of the pools; the queue need not
+	// toKey, of an action on keys, acts on a key, and returns false if the key has gone. suits reports whether a
+	// page offers the action for a key. doneToKey says what was done to one, doneToAll (with ForAll) what to
+	// many, and noKey that there is no such key. ofPools: the keys are those of the pools; the queue need not
 	// answer.
 
 	toKey                       func(*reading, knownKey) bool
@@ -28,8 +28,8 @@ type action struct {
 	doneToKey, doneToAll, noKey string
 	ofPools                     bool
 
-	// toQueue does it to the queue or, if ofGroup, to a group, for that long if it is a pause. doneToQueue says
-	// so.
+	// toQueue, of another action, acts on the queue or, if ofGroup, on a group, for that long if it is a pause.
+	// doneToQueue says what was done.
 
 	toQueue     func(r *reading, group string, lasts time.Duration)
 	doneToQueue string
@@ -71,7 +71,7 @@ var actions = actionSet{
 		toKey: func(r *reading, k knownKey) bool {
 			return r.eachPool(func(p *worker.Inspector) bool { return p.Cancel(k.key()) })
 		},
-		suits:     func(k keyRow) bool { return k.State == stateProcessing && k.InPools.OnHold == nil },
+		suits:     func(k keyRow) bool { return k.InPools.Running != nil && k.InPools.OnHold == nil },
 		doneToKey: "Ended the context of the handler of %s. What it returns decides what follows.",
 		noKey:     "No handler has a key that is called that: it may just have ended.",
 	},

@@ -65,9 +65,9 @@
 //
 // The answer is an object with action, queue, key, group, and text, which says what was done; error, if not
 // all was done. With of, also: keys, how many it was done to; gone, how many had left meanwhile;
-// left, how many were not done in ten seconds, or because the queue was shut down or its server did not
-// answer; left_more, if there may be others: a queue lists 10,000 given-up keys, or the time was over. Repeat
-// the action until both are gone.
+// left, how many were not done in ten seconds, or because the queue's server did not answer; left_more, if
+// there may be others: a queue lists 10,000 given-up keys, or the time was over. Repeat the action until both
+// are gone. If the queue was shut down meanwhile, error says so, and keys counts some that it has not taken.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value,
 // which forms cannot send and scripts of other origins may not, and the browser must not say that it comes

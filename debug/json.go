@@ -25,8 +25,8 @@ type outcome struct {
 	// Keys is to how many it was done. Gone were there before, and not any more.
 	Keys int `json:"keys"`
 	Gone int `json:"gone"`
-	// Left is how many were not done: the time was over, the queue was shut down, or its server did not answer.
-	// LeftMore reports that there may be more than these.
+	// Left is how many were not done: the time was over, or the queue's server did not answer. LeftMore reports
+	// that there may be more than these.
 	Left     int  `json:"left"`
 	LeftMore bool `json:"left_more,omitempty"`
 }

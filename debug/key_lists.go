@@ -30,11 +30,12 @@ func (r *reading) readKeys() {
 	onHold := slices.SortedStableFunc(r.inPools(worker.KeyOnHold, s), func(a, b knownKey) int {
 		return a.inPools.OnHold.Since.Compare(b.inPools.OnHold.Since)
 	})
-	held := distinct(onHold, r.inPools(worker.KeyRunning, s), keysOf(s.Processing))
+	held := slices.SortedStableFunc(
+		distinct(onHold, r.inPools(worker.KeyRunning, s), keysOf(s.Processing)), byStart)
 	r.lists = map[string]keyList{
 		stateQueued:     newKeyList(keysOf(s.Queued), len(s.Queued)),
 		stateWaiting:    newKeyList(keysOf(s.Waiting), len(s.Waiting)),
-		stateProcessing: newKeyList(held, len(s.Processing)),
+		stateProcessing: newKeyList(slices.Values(held), len(s.Processing)),
 		stateOnHold:     {keys: onHold},
 		stateFailing:    r.failing(s),
 		stateGivenUp:    newKeyList(r.givenUp, len(r.keptAsGivenUp)),
@@ -46,12 +47,13 @@ func newKeyList(keys iter.Seq[knownKey], ofQueue int) keyList {
 	return keyList{slices.Collect(keys), ofQueue >= listLen}
 }
 
-// failing returns the failing keys of s, the most failures first. If these are not all, a queue that need not
-// ask a server for them has more.
+// failing returns the failing keys of s, the most failures first. If there may be others, a queue that need
+// not ask a server is asked for more.
 func (r *reading) failing(s workqueue.Snapshot[any]) keyList {
 	list := newKeyList(keysOf(s.Failing), len(s.Failing))
 	if list.hasMore && r.Stats.Shared == nil {
 		list.keys = slices.Collect(keysOf(r.entry.queue.FailingKeys(maxFailing)))
+		list.hasMore = len(list.keys) >= maxFailing
 	}
 	return list
 }
@@ -63,10 +65,11 @@ func (r *reading) readGivenUp(limit int) {
 	}
 }
 
-// givenUp yields the given-up keys: those that readGivenUp has got, and those of the pools.
+// givenUp yields the given-up keys, the latest first: those that readGivenUp has got, and those of the pools.
 func (r *reading) givenUp(yield func(knownKey) bool) {
 	inPools := r.inPools(worker.KeyGivenUp, workqueue.Snapshot[any]{})
-	distinct(nil, slices.Values(mapped(r.keptAsGivenUp, fromKept)), inPools)(yield)
+	keys := distinct(nil, slices.Values(mapped(r.keptAsGivenUp, fromKept)), inPools)
+	slices.Values(slices.SortedStableFunc(keys, byEnd))(yield)
 }
 
 // keysOf yields keys with what the queue says of them.
@@ -95,6 +98,21 @@ func (r *reading) inPools(state worker.KeyState, s workqueue.Snapshot[any]) iter
 		}
 	}
 }
+
+// byStart compares since when workers have two keys. A key without a time comes last.
+func byStart(a, b knownKey) int {
+	s, t := a.since(), b.since()
+	switch {
+	case s.IsZero() == t.IsZero():
+		return s.Compare(t)
+	case s.IsZero():
+		return 1
+	}
+	return -1
+}
+
+// byEnd compares when two keys were given up, the latest first.
+func byEnd(a, b knownKey) int { return b.inPools.GivenUp.Time.Compare(a.inPools.GivenUp.Time) }
 
 func concat(lists ...iter.Seq[knownKey]) iter.Seq[knownKey] {
 	return func(yield func(knownKey) bool) {

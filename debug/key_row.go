@@ -19,6 +19,8 @@ type keyRow struct {
 	// Failure has its failures, or is nil without any.
 	Failure *worker.FailedKey[any]
 	Causes  *workqueue.Causes
+	// Since is since when it is in its state, if that is known.
+	Since time.Time
 
 	// At is when that was so.
 	At      time.Time
@@ -32,7 +34,7 @@ type keyRow struct {
 // row returns what pages show of k, with what of can can be done with it. It calls the key's own methods.
 func (r *reading) row(k knownKey, can actionSet) keyRow {
 	text := keyText(k.key())
-	row := keyRow{At: r.At, QueueID: r.ID()}
+	row := keyRow{At: r.At, QueueID: r.ID(), Since: k.since()}
 	row.Key, row.ID, row.Bytes = cut(text, maxKey), keyID(k.key()), len(text)
 	row.State = cmp.Or(k.state(), stateUnknown)
 	group := k.inQueue.Group
@@ -46,20 +48,20 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 	return row
 }
 
-// rows returns keys for a list of that state. It asks the queue about keys that it has said nothing of, and
-// leaves out given-up keys that fail again.
-func (r *reading) rows(keys []knownKey, state string) (rows []keyRow) {
+// rows returns keys for a list of that state, with what of can can be done with each. It asks the queue about
+// keys that it has said nothing of, and leaves out given-up keys that fail again.
+func (r *reading) rows(keys []knownKey, state string, can actionSet) (rows []keyRow) {
 	for _, k := range keys {
 		r.askQueue(&k)
 		if state == stateGivenUp && !k.isGivenUp() {
 			continue
 		}
-		rows = append(rows, r.row(k, nil))
+		rows = append(rows, r.row(k, can))
 	}
 	return rows
 }
 
-// printable returns k with texts that are cut and printable. Text is its key's.
+// printable returns k with texts that are cut and printable. text is what the page shows of the key.
 func (k knownKey) printable(text string) knownKey {
 	q, p := &k.inQueue, &k.inPools
 	q.Key, q.Group, q.Failures.Err = text, short(q.Group, maxName), short(q.Failures.Err, maxError)
@@ -117,13 +119,8 @@ func (k keyRow) Attempt() int {
 	return 0
 }
 
-// Since returns since when the key is in its state, if that is known.
-func (k keyRow) Since() time.Time {
-	if c := k.InPools.Running; k.InQueue.Since.IsZero() && c != nil {
-		return c.Started
-	}
-	return k.InQueue.Since
-}
+// NextAttempt returns the number of the next call. To give up a key forgets its failures.
+func (k keyRow) NextAttempt() int { return k.InQueue.Failures.Count + 1 }
 
 // GivenUpAt returns when a key was given up that does not fail again, if that is known.
 func (k keyRow) GivenUpAt() (t time.Time) {

@@ -34,15 +34,34 @@ func (w *keyWalk) keys(text string, states ...string) iter.Seq[knownKey] {
 // all yields all keys, and some of them several times.
 func (w *keyWalk) all() iter.Seq[knownKey] {
 	inPools := concat(w.listed(stateOnHold), w.listed(stateProcessing), w.listed(stateFailing))
-	return concat(inPools, w.in(stateGivenUp), w.allInQueue)
+	return concat(inPools, w.listed(stateQueued), w.listed(stateWaiting), w.in(stateGivenUp), w.allInQueue)
 }
 
 // in yields the keys in a state.
 func (w *keyWalk) in(state string) iter.Seq[knownKey] {
-	switch {
-	case !w.lists[state].hasMore || w.missing != nil:
-		return w.listed(state)
-	case state == stateGivenUp:
+	return func(yield func(knownKey) bool) {
+		keys := w.listed(state)
+		if w.lists[state].hasMore && w.missing == nil {
+			keys = w.every(state)
+		}
+		if state == stateGivenUp {
+			keys = filtered(keys, w.isStillGivenUp)
+		}
+		keys(yield)
+	}
+}
+
+// isStillGivenUp reports whether a key has not failed again. Of those that a queue keeps itself it says so.
+func (w *keyWalk) isStillGivenUp(k knownKey) bool {
+	if !k.isKept {
+		w.askQueue(&k)
+	}
+	return k.isGivenUp()
+}
+
+// every yields the keys in a state, those of the list first.
+func (w *keyWalk) every(state string) iter.Seq[knownKey] {
+	if state == stateGivenUp {
 		return w.allGivenUp
 	}
 	others := filtered(w.allInQueue, func(k knownKey) bool {
@@ -83,24 +102,20 @@ func (w *keyWalk) allInQueue(yield func(knownKey) bool) {
 	if w.missing != nil {
 		return
 	}
-	began := time.Now()
+	waitsSince := time.Now() // The time of those who get the keys does not count.
 	for k := range w.entry.queue.SnapshotKeys() {
 		if w.ctx.Err() != nil {
 			w.isCutShort = true
 			return
 		}
 		w.walked++
-		if !yield(fromQueue(k)) {
+		mustCheck := w.walked%256 == 0 || time.Since(waitsSince) >= patience
+		if mustCheck && w.checkServer(waitsSince) != nil || !yield(fromQueue(k)) {
 			return
 		}
-		if w.walked%256 == 0 {
-			if w.checkServer(began) != nil {
-				return
-			}
-			began = time.Now()
-		}
+		waitsSince = time.Now()
 	}
-	w.checkServer(began)
+	w.checkServer(waitsSince)
 }
 
 // takeTurn waits for the turn to go over all keys of r in the states, or in all states if there are none. It

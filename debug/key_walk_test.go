@@ -3,6 +3,7 @@ package debug_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,6 +59,10 @@ func TestManyFailingKeys(t *testing.T) {
 	if n := count(t, h, "failing"); n.Count != 2000 {
 		t.Errorf("%+v", n)
 	}
+	// The queue has listed them all, in order.
+	if body := get(h, "?queue=q&state=failing").Body.String(); strings.Contains(body, "in no order") {
+		t.Error("2000 keys are listed in no order")
+	}
 	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 2000 || q.Len() != 2000 {
 		t.Errorf("%+v, %d queued", b, q.Len())
 	}
@@ -69,10 +74,10 @@ func TestManyFailingKeys(t *testing.T) {
 // A failing key that is on hold counts as failing, also among more keys than a list has.
 func TestFailingKeyOnHold(t *testing.T) {
 	h := newAudited(t)
-	many(h.Handler, 600, operate.Inspector{Stats: noStats, Add: func(any) {}})
-	onHold := []worker.OnHoldKey[any]{{Key: 5}, {Key: 550}}
+	many(h.Handler, 12_000, operate.Inspector{Stats: noStats, Add: func(any) {}})
+	onHold := []worker.OnHoldKey[any]{{Key: 5}, {Key: 11_000}}
 	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", OnHold: 2}, OnHold: onHold})
-	if c := count(t, h, "failing"); c != (counted{600, false}) {
+	if c := count(t, h, "failing"); c != (counted{12_000, false}) {
 		t.Errorf("%+v", c)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/operate"
@@ -91,6 +92,14 @@ func (k *knownKey) hasError(text string) bool {
 		strings.Contains(text, `\`) && strings.Contains(printable(f.Err), text))
 }
 
+// since returns since when the key is in its state, if that is known.
+func (k *knownKey) since() time.Time {
+	if c := k.inPools.Running; k.inQueue.Since.IsZero() && c != nil {
+		return c.Started
+	}
+	return k.inQueue.Since
+}
+
 // state returns where the key is, or nothing if it is not known of.
 func (k *knownKey) state() string {
 	switch {
@@ -106,7 +115,7 @@ func (k *knownKey) state() string {
 	return ""
 }
 
-// addPool adds what another pool says of the key. That it fails the queue says itself.
+// addPool adds what another pool says of the key. Whether it fails, only the queue says.
 func (k *knownKey) addPool(s worker.KeySnapshot[any]) {
 	p := &k.inPools
 	p.Running, p.OnHold = cmp.Or(p.Running, s.Running), cmp.Or(p.OnHold, s.OnHold)
@@ -128,11 +137,12 @@ func (r *reading) askQueue(k *knownKey) {
 	})
 }
 
-// askAll asks the queue, again if it was asked, and its pools for all that they know of the key.
+// askAll asks the queue and its pools for all that they know of the key now.
 func (r *reading) askAll(k *knownKey) {
 	k.hasAsked = false
 	r.askQueue(k)
 	if r.missing == nil { // A pool asks the queue.
+		k.inPools = worker.KeySnapshot[any]{Key: k.key()}
 		r.eachPool(func(p *worker.Inspector) bool { k.addPool(p.SnapshotKey(k.key())); return true })
 	}
 	isKey := func(kept operate.GivenUpKey[any]) bool { return kept.Key == k.key() }

@@ -8,6 +8,9 @@
 	const every = () => live.dataset.refresh;
 	let paused = false;
 	let timer;
+	let refreshes = 0; // how many have begun
+	let isSilent = false; // The note says that the program does not answer.
+	const acting = new Set(); // the names of the buttons whose actions go on
 
 	// become makes a node like another one and leaves alone what is alike already, so that the page keeps
 	// its scroll positions and does not flicker.
@@ -74,11 +77,13 @@
 		next.focus({ preventScroll: true });
 	}
 
-	async function refresh() {
-		// A reader who has selected a key wants to copy it.
-		if (paused || document.hidden || !getSelection().isCollapsed) {
+	// refresh shows the page as it is now: unless it mustShow, not to a reader who wants none of it, or who has
+	// selected a key and wants to copy it.
+	async function refresh(mustShow = false) {
+		if (!mustShow && (paused || document.hidden || !getSelection().isCollapsed)) {
 			return;
 		}
+		const mine = ++refreshes;
 		try {
 			const response = await fetch(location.href, {
 				cache: "no-store",
@@ -89,13 +94,17 @@
 			if (fresh === null) {
 				throw new Error("not this page");
 			}
-			if (!paused) {
+			if (mine === refreshes && (mustShow || !paused)) {
 				becomeWithFocus(fresh);
 				document.title = page.title;
 			}
-			note.textContent = "";
+			if (isSilent) {
+				note.textContent = "";
+				isSilent = false;
+			}
 		} catch {
 			note.textContent = "The program does not answer. This is what it said last.";
+			isSilent = true;
 		}
 	}
 
@@ -173,10 +182,13 @@
 	// act asks for what a button is for. The header is one that forms and other sites cannot send.
 	async function act(button) {
 		const form = new URLSearchParams(button.dataset);
-		if (button.ariaDisabled === "true") {
-			return; // A disabled button would lose the focus.
+		const which = name(button);
+		if (acting.has(which)) {
+			return;
 		}
-		button.ariaDisabled = "true";
+		acting.add(which);
+		button.ariaDisabled = "true"; // A disabled button would lose the focus.
+		note.textContent = "";
 		done.textContent = "";
 		try {
 			if (await confirmed(form)) {
@@ -186,13 +198,16 @@
 					body: form,
 				});
 				const answer = await answerOf(response);
-				await refresh();
+				await refresh(true);
+				isSilent = false;
 				note.textContent = answer.error ?? "";
 				done.textContent = answer.error === undefined ? answer.text ?? "" : "";
 			}
 		} catch {
 			note.textContent = "The program does not answer.";
+			isSilent = true;
 		}
+		acting.delete(which);
 		button.ariaDisabled = null;
 	}
 

@@ -21,7 +21,9 @@ type keyPage struct {
 func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
 	text, id, can := query.Get("key"), query.Get("id"), h.actionsOf(r)
 	w, s := &keyWalk{reading: r}, r.startSearch(text, id)
-	if !s.exact {
+	if s.exact { // The queue may keep it as given up besides.
+		r.readGivenUp(listLen)
+	} else {
 		r.readKeys()
 		defer h.takeTurn(r)() // until the end, because finish may ask the queue's server
 		s.goOver(w.all())

@@ -16,7 +16,7 @@ type queuePage struct {
 	Charts  []chart
 	Times   timesTable
 	Busiest []busyRow
-	// ErrorGroups are the errors that most of the listed failing and given-up keys have.
+	// ErrorGroups are the commonest errors of the listed failing and given-up keys.
 	ErrorGroups []errorGroup
 	// PausedGroups are the first maxKeys of them.
 	PausedGroups []pausedGroup
@@ -81,7 +81,7 @@ const (
 type busyRow struct {
 	keyRow
 	Calls uint64
-	Share int // in percent
+	Share int // of the calls of its pool, in percent
 }
 
 // busiestRows returns the keys that were called most in the last ten minutes, if one of them takes a

@@ -102,7 +102,7 @@ func TestBusiestKeys(t *testing.T) {
 			synctest.Wait()
 		}
 		wantBody(t, get(h, "?queue=q"), `<h2 id="busiest">Busiest keys</h2>`, "<code>loops</code>",
-			"its own status", `data-label="Calls">30<`, `data-label="Of all">13%<`, "Running</h2>", "Head of the line</h2>")
+			"its own status", `data-label="Calls">30<`, `data-label="Of its pool">13%<`, "Running</h2>", "Head of the line</h2>")
 	})
 }
 

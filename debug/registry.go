@@ -51,8 +51,10 @@ func (h *Handler) insert(e *entry) {
 			h.removeLocked(old)
 		}
 	}
-	for e.id = e.name; e.id == "" || h.mu.byID[e.id] != nil; e.id = fmt.Sprintf("%s~%d", e.name, h.mu.madeUp) {
+	e.id = e.name
+	for e.id == "" || h.mu.byID[e.id] != nil {
 		h.mu.madeUp++
+		e.id = fmt.Sprintf("%s~%d", e.name, h.mu.madeUp)
 	}
 	h.mu.byID[e.id], h.mu.byQueue[e.queue.Queue] = e, e
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/operate"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -165,6 +166,7 @@ func TestKeyOfTwoPools(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	q := newRateLimited[string](t, "q", h)
 	givenUp := []worker.FailedKey[any]{{Key: "a", Err: "bad name"}, {Key: "b"}}
+	givenUp[1].Attempt = 5
 	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", GivenUpKeys: 2}, GivenUp: givenUp}, q)
 	q.Add("a")
 	q.Get()
@@ -175,5 +177,68 @@ func TestKeyOfTwoPools(t *testing.T) {
 	if len(d.Failing) != 1 || d.Failing[0].Error != "timeout" || len(d.GivenUp) != 1 ||
 		d.GivenUp[0].State != "queued" {
 		t.Errorf("%+v", d)
+	}
+	if c := count(t, h, "given_up"); c.Count != 1 {
+		t.Errorf("%+v given up, want one: the other fails again", c)
+	}
+	// To give up a key forgets its failures.
+	if body := get(h, "?queue=q&key=b").Body.String(); strings.Contains(body, "attempt 6") {
+		t.Error("the next call of a key that was added again is not its first")
+	}
+}
+
+// The keys of several pools are in one order: those held longest first, and those given up last first.
+func TestOrderOfKeysOfPools(t *testing.T) {
+	c := newClock()
+	h := newHandler(t, debug.Options{Clock: c})
+	q := newQueue[string](t, "q", c)
+	debug.Register(h, "q", q)
+	for pool := range 2 {
+		at := c.Now().Add(-time.Duration(pool+1) * time.Hour)
+		name := []string{"first", "second"}[pool]
+		showPool(h, worker.Snapshot[any]{
+			Stats:   worker.Stats{Name: name, Busy: 1, GivenUpKeys: 1},
+			Running: []worker.RunningKey[any]{{Key: name, Started: at}},
+			GivenUp: []worker.FailedKey[any]{{Key: name + " lost", Time: at.Add(time.Duration(2*pool) * time.Hour)}},
+		}, q)
+	}
+	d := getJSON[detail](t, h, "?queue=q")
+	if len(d.Running) != 2 || d.Running[0].Key != "second" {
+		t.Errorf("running: %+v", d.Running)
+	}
+	if len(d.GivenUp) != 2 || d.GivenUp[0].Key != "second lost" {
+		t.Errorf("given up: %+v", d.GivenUp)
+	}
+}
+
+// The page of a key in the queue says that the queue keeps it as given up besides. Lists and pages offer only
+// what suits a key.
+func TestGivenUpKeyThatWasAddedAgain(t *testing.T) {
+	h := newAudited(t)
+	inQueue := workqueue.KeySnapshot[any]{Key: "a", State: workqueue.KeyProcessing}
+	inspect(h, "q", operate.Inspector{
+		Stats:       noStats,
+		Add:         func(any) {},
+		Remove:      func(any) bool { return true },
+		SnapshotKey: func(any) (workqueue.KeySnapshot[any], bool) { return inQueue, true },
+		Snapshot: func(int) workqueue.Snapshot[any] {
+			gone := workqueue.KeySnapshot[any]{Key: "b", Failures: workqueue.Failures{Count: 1, Err: "broken"}}
+			return workqueue.Snapshot[any]{
+				Processing: []workqueue.KeySnapshot[any]{inQueue}, Failing: []workqueue.KeySnapshot[any]{gone},
+			}
+		},
+		GivenUp: func(int) []operate.GivenUpKey[any] {
+			return []operate.GivenUpKey[any]{{Key: "a", Attempts: 4, Err: "too large"}}
+		},
+		ForgetGivenUp: func(any) bool { return true },
+	})
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}})
+	wantBody(t, get(h, linksToKeys(h, "?queue=q&state=processing")[0]), "too large", `data-action="forget"`)
+	// Another process has the key, so that no pool of this one can cancel its call.
+	if body := get(h, "?queue=q&state=processing").Body.String(); strings.Contains(body, `data-action="cancel"`) {
+		t.Error("a call of another process can be canceled")
+	}
+	if body := get(h, "?queue=q&state=failing").Body.String(); strings.Contains(body, `data-action="remove"`) {
+		t.Error("a key that is not in the queue can be removed")
 	}
 }

@@ -58,7 +58,8 @@ func (r *reading) startSearch(text, id string) *search {
 	return s
 }
 
-// goOver offers keys, all of them because several may have the text. With an id there is one.
+// goOver offers keys, all of them because several may have the text. With an id there is one, but for
+// chance.
 func (s *search) goOver(keys iter.Seq[knownKey]) {
 	for k := range keys {
 		s.offer(k)

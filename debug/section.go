@@ -67,8 +67,8 @@ type section struct {
 	Total   int
 	HrefAll string
 	QueueID string
-	// Actions are what can be done with each key, and ForAll what with all of them: with all in that state whose
-	// errors contain Errors.
+	// Actions are what can be done with keys of the list, if it suits a key, and ForAll what with all of them:
+	// with all in that state whose errors contain Errors.
 	Actions, ForAll actionSet
 	Errors          string
 }
@@ -83,20 +83,18 @@ type foundKeys struct {
 }
 
 // section returns the section of the keys that were found.
-func (r *reading) section(of stateSection, can actionSet, found foundKeys) section {
-	rows := r.rows(found.first, of.State)
+func (r *reading) section(of stateSection, offered actionSet, found foundKeys) section {
+	ofKeys := offered.only(of.actions...)
+	rows := r.rows(found.first, of.State, ofKeys)
 	s := section{
 		stateSection: of, Keys: rows, Total: max(found.total, len(rows)), QueueID: r.ID(),
-		Actions: can.only(of.actions...), Errors: found.text,
-	}
-	for i := range rows {
-		rows[i].Actions = s.Actions
+		Actions: ofKeys, Errors: found.text,
 	}
 	if s.Total > len(rows) {
 		s.HrefAll = href("queue", s.QueueID, "state", s.State, "error", s.Errors)
 	}
 	if s.HasFailed() && len(rows) > 0 {
-		s.ForAll = can.only("retry", "forget")
+		s.ForAll = offered.only("retry", "forget")
 	}
 	switch {
 	case found.isPartial || r.missing != nil:

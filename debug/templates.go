@@ -48,7 +48,6 @@ var functions = template.FuncMap{
 	"tile":   newTile,
 	"rate":   perSecondText,
 	"href":   href,
-	"plus":   func(a, b int) int { return a + b },
 	"name":   func(s string) string { return called(short(s, maxName)) },
 	"text":   func(s string) string { return short(s, maxError) },
 	"brief":  func(s string) string { return short(s, maxCauses) },
@@ -61,7 +60,7 @@ var functions = template.FuncMap{
 // or "". Href is what a tile links to.
 type cell struct{ Label, Text, Class, Href string }
 
-// newCell returns a cell with a number or a text. Of the classes it gets the first, unless there is nothing.
+// newCell returns a cell with a number or a text. It has the class, if one is given, unless there is nothing.
 func newCell(label string, value any, class ...string) cell {
 	c := cell{Label: label, Text: number(value), Class: "none"}
 	if c.Text != "0" && c.Text != "–" {
