@@ -25,18 +25,18 @@ func (f *failures) Errorf(format string, args ...any) {
 // A wrapper must have each interface that its inner queue has, and no other.
 func TestWraps(t *testing.T) {
 	type (
-		extended  = workqueue.Extended[int]
+		extended  = struct{ workqueue.Extended[int] }
 		plainOnly = struct{ workqueue.TypedInterface[int] }
 		operable  = struct {
-			extended
+			workqueue.Extended[int]
 			operate.Operable[int]
 		}
 		leaser = struct {
-			extended
+			workqueue.Extended[int]
 			leasing.Leaser[int]
 		}
 		answerer = struct {
-			extended
+			workqueue.Extended[int]
 			leasing.Answerer[int]
 		}
 		limiting = struct {
@@ -47,12 +47,12 @@ func TestWraps(t *testing.T) {
 		wrapper, inner workqueue.TypedInterface[int]
 		want           string // what a failure says
 	}{
-		{struct{ extended }{}, struct{ extended }{}, ""},
+		{extended{}, extended{}, ""},
 		{answerer{}, answerer{}, ""},
 		{answerer{}, leaser{}, ""},
 		{leaser{}, answerer{}, "is no leasing.Answerer[int], and"},
-		{struct{ extended }{}, leaser{}, "is no leasing.Leaser[int], and"},
-		{struct{ extended }{}, operable{}, "is no operate.Operable[int], and"},
+		{extended{}, leaser{}, "is no leasing.Leaser[int], and"},
+		{extended{}, operable{}, "is no operate.Operable[int], and"},
 		{plainOnly{}, plainOnly{}, "is no workqueue.Extended"},
 		{limiting{}, plainOnly{}, "has a limiter and is no workqueue.ExtendedRateLimiting"},
 	} {
