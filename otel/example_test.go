@@ -14,7 +14,7 @@ import (
 // A real program has a periodic reader with an exporter, and sets the provider for all queues with
 // workqueue.SetProvider.
 func Example() {
-	provider, err := otel.New(otel.Options{})
+	provider, err := otel.NewProvider(otel.Options{})
 	if err != nil {
 		panic(err)
 	}

@@ -1,6 +1,6 @@
 // Package otel exports the metrics of queues and worker pools to OpenTelemetry:
 //
-//	p, err := otel.New(otel.Options{})
+//	p, err := otel.NewProvider(otel.Options{})
 //	reader := metric.NewPeriodicReader(exporter, metric.WithProducer(p))         // histograms
 //	meters := metric.NewMeterProvider(metric.WithReader(reader))
 //	_, err = p.Register(meters.Meter("github.com/keyedqueue/workqueue/otel"))    // all others
@@ -41,14 +41,14 @@ import (
 
 // Options are the options of a [Provider].
 type Options struct {
-	// Bounds are the upper bounds of the buckets of the histograms, in seconds, ascending. Nil means powers of
+	// Buckets are the upper bounds of the buckets of the histograms, in seconds, ascending. Nil means powers of
 	// ten from 10 ns to 1,000 s, and for the handlers of pools 21 bounds from 10 µs to half an hour. An empty
 	// slice that is not nil means no buckets.
-	Bounds []float64
+	Buckets []float64
 }
 
 // Provider is a [workqueue.StatsProvider] and a [worker.InspectorProvider] that exports their metrics. It is
-// made by [New]. All methods are safe for concurrent use.
+// made by [NewProvider]. All methods are safe for concurrent use.
 type Provider struct {
 	bounds []float64
 	start  time.Time
@@ -62,21 +62,21 @@ var (
 	_ sdk.Producer             = (*Provider)(nil)
 )
 
-// New returns a provider. It returns an error if the options are wrong.
-func New(opts Options) (*Provider, error) {
-	if err := metrics.CheckBounds(opts.Bounds); err != nil {
-		return nil, fmt.Errorf("otel: Bounds %w", err)
+// NewProvider returns a provider. It returns an error if the options are wrong.
+func NewProvider(opts Options) (*Provider, error) {
+	if err := metrics.CheckBounds(opts.Buckets); err != nil {
+		return nil, fmt.Errorf("otel: Buckets %w", err)
 	}
 	return &Provider{
-		bounds: slices.Clone(opts.Bounds), // which keeps nil and empty
+		bounds: slices.Clone(opts.Buckets), // which keeps nil and empty
 		start:  time.Now(), queues: metrics.NewQueueSet(), pools: metrics.NewPoolSet(),
 	}, nil
 }
 
-// HistogramBounds returns Options.Bounds, in seconds. The caller must not change them.
+// HistogramBounds returns Options.Buckets, in seconds. The caller must not change them.
 func (p *Provider) HistogramBounds() []float64 { return p.bounds }
 
-// PoolHistogramBounds returns Options.Bounds, in seconds. The caller must not change them.
+// PoolHistogramBounds returns Options.Buckets, in seconds. The caller must not change them.
 func (p *Provider) PoolHistogramBounds() []float64 { return p.bounds }
 
 // WatchQueue adds a queue to the metrics of that name. Every collection reads it until it was shut down and

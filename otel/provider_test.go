@@ -28,7 +28,7 @@ import (
 
 // newProvider returns a provider and the reader that collects its metrics.
 func newProvider(t *testing.T, opts otel.Options) (*otel.Provider, *sdk.ManualReader) {
-	p, err := otel.New(opts)
+	p, err := otel.NewProvider(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func wantValues(t *testing.T, when string, got, want map[string]float64) {
 }
 
 func TestQueue(t *testing.T) {
-	p, reader := newProvider(t, otel.Options{Bounds: []float64{1, 10}})
+	p, reader := newProvider(t, otel.Options{Buckets: []float64{1, 10}})
 	wantValues(t, "without a queue", collect(t, reader), map[string]float64{})
 	clock := testingclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
@@ -258,7 +258,7 @@ func TestNamesInPrometheus(t *testing.T) {
 }
 
 func TestUnregister(t *testing.T) {
-	p, err := otel.New(otel.Options{})
+	p, err := otel.NewProvider(otel.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,13 +282,13 @@ func TestUnregister(t *testing.T) {
 
 func TestBadBounds(t *testing.T) {
 	for _, bounds := range [][]float64{{1, 1}, {2, 1}, {math.NaN()}, {math.Inf(1)}} {
-		if p, err := otel.New(otel.Options{Bounds: bounds}); p != nil || err == nil ||
+		if p, err := otel.NewProvider(otel.Options{Buckets: bounds}); p != nil || err == nil ||
 			!strings.HasPrefix(err.Error(), "otel: ") {
-			t.Errorf("New() with bounds %v = %v, %v", bounds, p, err)
+			t.Errorf("NewProvider() with buckets %v = %v, %v", bounds, p, err)
 		}
 	}
-	p, err := otel.New(otel.Options{Bounds: []float64{}})
+	p, err := otel.NewProvider(otel.Options{Buckets: []float64{}})
 	if err != nil || p.HistogramBounds() == nil {
-		t.Errorf("New() without buckets = %v, %v", p.HistogramBounds(), err)
+		t.Errorf("NewProvider() without buckets = %v, %v", p.HistogramBounds(), err)
 	}
 }

@@ -108,7 +108,7 @@ workqueue_pool_timeouts_total{name="q"} 1
 
 // Of a program that counts its calls in another way there are the changes and the numbers of keys alone, and
 // no changes of a pool that does not know them.
-func TestChangesAlone(t *testing.T) {
+func TestCountsNoCalls(t *testing.T) {
 	b := newBench(prom.Options{})
 	changes := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{4, 1, 0}, Sum: 3}
 	b.provider.InspectPool("q",

@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	provider, err := otel.New(otel.Options{})
+	provider, err := otel.NewProvider(otel.Options{})
 	if err != nil {
 		panic(err)
 	}
