@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ type Config struct {
 	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If
 	// a handler does not return within another half of it, the member keeps the slot, and tries again after
 	// four HandoverTimeouts. While the server does not answer, each of these times may be longer, up to a
-	// lease. Zero means 10 seconds.
+	// lease. Zero means 10 seconds. The longest is 24 hours.
 	HandoverTimeout time.Duration
 
 	// Clock is where all times come from. Nil means the real clock. Since must be monotonic.
@@ -85,6 +86,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
 		c.Name, _ = os.Hostname()
 	}
+	c.Queues = slices.Clone(c.Queues)
 	c.Slots = cmp.Or(c.Slots, 256)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
 	c.HandoverTimeout = cmp.Or(c.HandoverTimeout, 10*time.Second)
@@ -94,8 +96,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Lease < time.Millisecond || c.Lease > maxLease { // Lease: 15 is 15 ns.
 		return wrong("Lease", c.Lease, fmt.Sprintf("up to %v with a unit, such as 15*time.Second", maxLease))
 	}
-	if c.HandoverTimeout < time.Millisecond {
-		return wrong("HandoverTimeout", c.HandoverTimeout, "a positive time with a unit, such as 10*time.Second")
+	if c.HandoverTimeout < time.Millisecond || c.HandoverTimeout > maxLease {
+		return wrong("HandoverTimeout", c.HandoverTimeout,
+			fmt.Sprintf("up to %v with a unit, such as 10*time.Second", maxLease))
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

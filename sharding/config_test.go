@@ -31,8 +31,8 @@ func TestMistakes(t *testing.T) {
 	for want, f := range map[string]func() error{
 		"Config.Lease is 15ns, want up to 24h0m0s with a unit": join(Memory(), Config{Lease: 15}),
 		"Config.Lease is 25h0m0s, want up to 24h0m0s":          join(Memory(), Config{Lease: 25 * time.Hour}),
-		"Config.HandoverTimeout is 10ns, want a positive time with a unit": join(Memory(),
-			Config{HandoverTimeout: 10}),
+		"HandoverTimeout is 10ns, want up to 24h":              join(Memory(), Config{HandoverTimeout: 10}),
+		"HandoverTimeout is 25h0m0s, want up to 24h":           join(Memory(), Config{HandoverTimeout: 25 * time.Hour}),
 		"the store is nil": join(nil, Config{}),
 		"the member is nil: make the queue after Join": queue(nil, config),
 		"QueueConfig.Keys is required":                 queue(holdingAll(1), QueueConfig[string]{}),

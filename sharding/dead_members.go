@@ -56,7 +56,7 @@ func (m *Member) markDead(id string) error {
 		return err
 	}
 	d.Format, d.ID, d.Slots, d.Dead = formatVersion, id, m.config.Slots, true // d may be empty.
-	r.Data = encode(d)
+	r.Group, r.Data = m.config.Group, encode(d)                               // Without label no list has it.
 	if r, err = m.put(r); errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
 		_, err = m.readMember(id)
 		return err

@@ -140,7 +140,7 @@ func (q *queue[T]) lease(ctx context.Context, key T, onHold bool) (context.Conte
 	}
 	t := q.member.tenureOf(slot)
 	leased, release := t.contextFrom(ctx, onHold)
-	if onHold && q.member.state(slot) != held { // after contextFrom: what stops the slot now ends leased as well
+	if onHold && q.member.state(slot) != serving { // after contextFrom: a later stop ends leased as well
 		t.endContexts(ErrHandover, true)
 	}
 	return leased, release

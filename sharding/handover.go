@@ -48,4 +48,4 @@ func (m *Member) releaseLocked(i int, t *table) bool {
 
 // mayReleaseLocked reports whether slot i is not held, and none of its keys is being handled. The state comes
 // first: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
-func (m *Member) mayReleaseLocked(i int) bool { return m.state(i) != held && !m.isBusy(i) }
+func (m *Member) mayReleaseLocked(i int) bool { return m.state(i) != serving && !m.isBusy(i) }

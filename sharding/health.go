@@ -21,8 +21,8 @@ type health struct {
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
 // is not. It also returns an error if for a lease it could not write the table (then its slots cannot move),
 // or mark the record of an overdue member. It recovers from all these by itself. Without a queue for a lease,
-// it returns [ErrNoQueue]. A member that has ended, or holds nothing any more because it leaves,
-// returns ErrLeft, or [ErrRestored], from which it does not recover.
+// it returns [ErrNoQueue]. When Leave has let go of all slots, it returns ErrLeft, and after the records have
+// gone back in time [ErrRestored]: both stay.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -42,7 +42,7 @@ func (m *Member) errLocked() error {
 		return fmt.Errorf("sharding: cannot write the table: %w", h.writeErr)
 	case !m.updateValidityLocked():
 		lost := leasing.ErrLost
-		if m.mu.view.confirmed == neverMoment { // It has just joined, or a lost table is being replaced.
+		if m.mu.view.missing || m.mu.view.confirmed == neverMoment { // It is new, or the table is.
 			lost = errors.New("the member waits for a table of its group")
 		}
 		return fmt.Errorf("sharding: %w", cmp.Or(h.refreshErr, lost))

@@ -68,11 +68,11 @@ func TestErrNamesIncompatibleTableFirst(t *testing.T) {
 // A conflict is the answer of a server that takes writes of the table.
 func TestConflictEndsRefusal(t *testing.T) {
 	m := holdingAll(1)
-	m.noteWrite(m.mu.view.table, ErrRefused)
+	m.noteWriteLocked(m.mu.view.table, ErrRefused)
 	if !m.mu.health.unwritable.isSo {
 		t.Error("FAILURE: the table counts as written")
 	}
-	if m.noteWrite(m.mu.view.table, ErrConflict); m.mu.health.unwritable.isSo {
+	if m.noteWriteLocked(m.mu.view.table, ErrConflict); m.mu.health.unwritable.isSo {
 		t.Error("FAILURE: the table counts as refused")
 	}
 }

@@ -126,8 +126,11 @@ func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
 	before, livenessBefore := *k, k.liveness(m.now())
 	k.version, k.usable, k.mustRead = r.Version, err == nil, false
 	if err != nil { // k.data stays, and with it the length of the lease.
-		k.leaseFrom = m.now()
-		if before.usable || before.version == "" {
+		isFirst := before.usable || before.version == ""
+		if isFirst || !errors.Is(err, errDamaged) { // Only persons edit a damaged one. Others may be renewed.
+			k.leaseFrom = m.now()
+		}
+		if isFirst {
 			m.logLocked(slog.LevelError, "Ignoring a member", "member", id, "err", err)
 		}
 		return true

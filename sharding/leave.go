@@ -91,7 +91,9 @@ func (m *Member) tryLeave() bool {
 	if m.ctx.Err() != nil {
 		return true
 	}
-	m.logger.log(slog.LevelInfo, "Left", "member", r.Holder)
+	if err == nil {
+		m.logger.log(slog.LevelInfo, "Left", "member", r.Holder)
+	}
 	close(m.left)
 	return true
 }

@@ -29,7 +29,7 @@ func (q *queue[T]) listLoop() {
 		}
 		for key := range keys {
 			slot := q.slotOf(key)
-			if _, ok := slots[slot]; ok && q.member.state(slot) == held {
+			if _, ok := slots[slot]; ok && q.member.state(slot) == serving {
 				q.add(key, q.listPriority)
 			}
 		}
@@ -45,7 +45,7 @@ func (q *queue[T]) listLoop() {
 	}
 }
 
-// listLater makes listLoop list the keys of slots that are held now, and does not block.
+// listLater makes listLoop list the keys of slots that are serving now, and does not block.
 func (q *queue[T]) listLater(slots []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -79,7 +79,7 @@ func (q *queue[T]) noteListed(slots map[int]*unlistedSlot, err error) {
 	defer q.mu.Unlock()
 	q.mu.listError = err
 	for slot, listed := range slots {
-		if q.mu.unlisted[slot] == listed && (err == nil || q.member.state(slot) != held) {
+		if q.mu.unlisted[slot] == listed && (err == nil || q.member.state(slot) != serving) {
 			delete(q.mu.unlisted, slot)
 		}
 	}
@@ -89,7 +89,7 @@ func (q *queue[T]) Unlisted() (slots int, age time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for slot, u := range q.mu.unlisted {
-		if q.member.state(slot) == held {
+		if q.member.state(slot) == serving {
 			slots, age = slots+1, max(age, q.member.now()-u.since)
 		}
 	}

@@ -75,12 +75,10 @@ type Member struct {
 		// refreshLoop writes its record and, when the member leaves, workLoop.
 		self ownRecord
 		// refreshLoop and workLoop note what they read and write, and watchLoop what it sees.
-		view    view
-		members map[string]*knownMember // by their ids
-		// handOverAt is when the member may begin to hand over slots: see timeHandoversLocked. It is set with
-		// each new view of the table.
-		handOverAt time.Duration
-		restored   bool // ErrRestored has ended the member: one of these three loops has found a sign.
+		view       view
+		members    map[string]*knownMember // by their ids
+		handOverAt time.Duration           // when the member may begin to hand over slots: see timeHandoversLocked
+		restored   bool                    // ErrRestored has ended the member: one of these loops has found a sign.
 		health     health
 		counters   Stats // only the numbers that grow
 

@@ -10,7 +10,7 @@ import (
 type memberQueue interface {
 	// handlers returns how many keys of the slot are being handled.
 	handlers(slot int) int
-	// listLater makes the queue list the keys of slots that are held now, and does not block.
+	// listLater makes the queue list the keys of slots that are serving now, and does not block.
 	listLater(slots []int)
 	// nameAndHash returns the queue's name, and that of its hash.
 	nameAndHash() (name, hash string)
@@ -25,7 +25,7 @@ func (m *Member) register(q memberQueue) (err error) {
 	}
 	var slots []int
 	for i := range m.slots {
-		if m.state(i) == held {
+		if m.state(i) == serving {
 			slots = append(slots, i)
 		}
 	}

@@ -400,7 +400,7 @@ func (w *world) sharesDiffer() string {
 	for _, p := range w.processes {
 		n := 0
 		for s := range p.member.slots {
-			if p.member.state(s) == held {
+			if p.member.state(s) == serving {
 				n++
 			}
 		}

@@ -14,18 +14,19 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	}
 	began := m.nowByBoth()
 	r, err := m.put(m.tableRecord(t, replaced))
-	m.noteWrite(t, err)
+	m.update(func() { m.noteWriteLocked(t, err) })
+	due = m.now() + m.retryDelay() // All members try it, and somebody may damage each new table at once.
+	m.mu.Lock()
+	m.mu.makeTableAt = due
+	m.mu.Unlock()
 	switch {
 	case err == nil:
 		m.logger.log(slog.LevelInfo, "Made a new table", "table", t.id)
-		return now, m.sawTable(r, began, known)
+		return due, m.sawTable(r, began, known)
 	case errors.Is(err, ErrExists), errors.Is(err, ErrConflict): // with that of another member, or an edit
-		return m.now() + shortPause, m.confirm()
+		return due, m.confirm()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.makeTableAt = m.now() + m.retryDelay() // All members try it, so each must not do it at once.
-	return m.mu.makeTableAt, err
+	return due, err
 }
 
 // tableToMake returns the table to make now, the one known so far, and the version of the damaged one that it

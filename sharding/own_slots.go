@@ -14,8 +14,8 @@ type slotState uint32
 const (
 	// absent: the slot is not here.
 	absent slotState = iota
-	// held: the queues take and hand out the slot's keys. In the other states they drop them.
-	held
+	// serving: the queues take and hand out the slot's keys. In the other states they drop them.
+	serving
 	// stopping: the slot is here and is to move, but handlers of its keys may still run.
 	stopping
 )
@@ -23,14 +23,14 @@ const (
 // ownSlot is one slot as this member handles it.
 //
 //	      the table says so: see below       the table says that it is to move, and handOverAt has come
-//	absent ─────────────────────▶ held ─────────────────────────────────────▶ stopping
+//	absent ────────────────────▶ serving ───────────────────────────────────▶ stopping
 //	  ▲                            │ ▲                                            │ │
 //	  │  the member is not valid   │ │    it is not to move, or a handler         │ │
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
 // Any slot becomes absent when the member is not valid, or the table gives it to another one. When the member
-// leaves, or gets a slot that is to move, that is stopping at once. A slot is held again only when no
+// leaves, all its slots are stopping at once. A slot is serving again only when no
 // handover of it may still succeed. Queues read states and tenures without a lock; mu guards the rest.
 type ownSlot struct {
 	tenure   atomic.Pointer[tenure] // nil while the slot is absent
@@ -46,7 +46,7 @@ func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Loa
 
 func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
 
-// updateSlotsLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
+// updateSlotsLocked changes the states of slots as the table and the member's validity demand.
 func (m *Member) updateSlotsLocked() {
 	valid := m.updateValidityLocked()
 	if valid != m.mu.wasValid {
@@ -94,11 +94,14 @@ func (m *Member) lossCauseLocked(valid bool) error {
 	return leasing.ErrLost
 }
 
-// updateOwnLocked makes a slot of this member held or stopping, unless a handover of it may still succeed. It
-// reports whether the slot was absent and is here now.
+// updateOwnLocked makes a slot of this member serving or stopping, unless a handover of it may still
+// succeed. It reports whether the slot was absent and is here now.
 func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 	s, t, e := &m.slots[i], m.mu.view.table, &m.mu.effects
 	if s.handover.mayStillSucceed(t) {
+		return false
+	}
+	if m.state(i) == absent && !t.hasHashes(m.mu.hashes) { // Only the first write of them decides who fits.
 		return false
 	}
 	// The write may be refused for long: without a pause the slot would stop again at once.
@@ -106,7 +109,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) (gained bool) {
 		s.keepUntil = now + 4*m.config.HandoverTimeout
 	}
 	s.handover = handover{}
-	from, to := m.state(i), held
+	from, to := m.state(i), serving
 	isToMove := t.slots[i].next != "" && now >= s.keepUntil
 	if m.mu.phase >= leaving || isToMove && (from == stopping || now >= m.mu.handOverAt) {
 		to = stopping
@@ -134,20 +137,20 @@ func (m *Member) dropLocked(i int, cause error) {
 	m.mu.effects.toEnd = append(m.mu.effects.toEnd, ending{m.slots[i].tenure.Swap(nil), cause})
 }
 
-// timeHandoversLocked sets when this member may begin to hand over slots: in the order of the members' ids.
-// It does not wait until others have done so, because they may be waiting for their handlers.
+// timeHandoversLocked sets when this member may begin to hand over slots by a new table: in the order of the
+// members' ids. It does not wait until others have done so, because they may be waiting for their handlers.
 func (m *Member) timeHandoversLocked() {
-	before, view := make(map[string]bool), &m.mu.view
-	for _, slot := range view.table.slots {
+	before := make(map[string]bool)
+	for _, slot := range m.mu.view.table.slots {
 		if slot.next != "" && slot.holder < m.mu.self.id {
 			before[slot.holder] = true
 		}
 	}
-	m.mu.handOverAt = view.learnedAt + handoverPause*time.Duration(len(before))
+	m.mu.handOverAt = m.now() + handoverPause*time.Duration(len(before))
 }
 
 // endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout. If they
-// have not returned half of that later, the slots are held until keepUntil. It returns when to look again.
+// have not returned half of that later, they are serving until keepUntil. It returns when to look again.
 func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 	timeout, patience, kept := m.config.HandoverTimeout, m.config.HandoverTimeout/2, 0
 	next = now + m.config.Lease

@@ -127,7 +127,7 @@ func (q *queue[T]) nameAndHash() (name, hash string) { return q.name, q.hasher.n
 
 func (q *queue[T]) slotOf(key T) int { return slotOf(q.hasher.hash(key), len(q.running)) }
 
-func (q *queue[T]) Holds(key T) bool { return q.member.state(q.slotOf(key)) == held }
+func (q *queue[T]) Holds(key T) bool { return q.member.state(q.slotOf(key)) == serving }
 
 // Add does nothing for a key whose slot is not held: whoever holds it next lists the key. That may be this
 // member, because the slot comes back, or stays although it was to move.
@@ -184,7 +184,7 @@ func (q *queue[T]) Next(ctx context.Context) (workqueue.HandOut[T], error) {
 func (q *queue[T]) take(key T) bool {
 	slot := q.slotOf(key)
 	q.running[slot].put(key)
-	if q.member.state(slot) == held { // after the put
+	if q.member.state(slot) == serving { // after the put
 		return true
 	}
 	q.running[slot].remove(key)
@@ -201,7 +201,7 @@ func (q *queue[T]) Done(key T) {
 	q.ExtendedRateLimiting.Done(key)
 	slot := q.slotOf(key)
 	q.running[slot].remove(key)
-	if q.member.state(slot) != held { // after the removal
+	if q.member.state(slot) != serving { // after the removal
 		signal(q.member.toWork)
 	}
 	if !q.leased.Load() && q.leased.CompareAndSwap(false, true) {

@@ -37,7 +37,7 @@ func holdingAll(slots int) *Member {
 	for s := range m.slots {
 		m.mu.view.table.give(s, "a")
 		m.slots[s].tenure.Store(&tenure{epoch: 1})
-		m.setState(s, held)
+		m.setState(s, serving)
 	}
 	return m
 }

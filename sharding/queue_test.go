@@ -57,7 +57,7 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		}
 		m.mu.effects = effects{}
 		keep := m.slots[0].keepUntil
-		m.setState(0, held)
+		m.setState(0, serving)
 		m.mu.Unlock()
 		if ctx.Err() == nil || keep != 0 {
 			t.Errorf("the context: %v, the slot is kept until %v", ctx.Err(), keep)

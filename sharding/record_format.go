@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -148,12 +149,13 @@ func decodeRecord(r Record, d any, format *int) error {
 	return nil
 }
 
-// errDamaged is in the errors for records of a group whose data nobody can read.
+// errDamaged is in the errors for records with their group's label whose data nobody can read.
 var errDamaged = errors.New("damaged record")
 
-// unreadable is the error for data that this library has not written. Leases of others lack a group.
+// unreadable is the error for data that this library has not written. Leases of others lack the label of the
+// group whose record they would be.
 func unreadable(r Record, err error) error {
-	if r.Group != "" {
+	if r.Name == r.Group+"-table" || strings.HasPrefix(r.Name, r.Group+"-member-") {
 		return fmt.Errorf("%w: %s: %w", errDamaged, r.Name, err)
 	}
 	return fmt.Errorf("%w: %s is not a record of this library (%w): "+

@@ -83,7 +83,7 @@ func TestWrongTables(t *testing.T) {
 		"no such epoch": {replace(`[0,0,0,0]`, `[0,6,0,0]`), "is not a record of this library"},
 		"great epoch":   {replace(`"epoch":5`, `"epoch":9007199254740993`), "is not a record of this library"},
 	} {
-		_, err := decodeTable(Record{Name: "g-table", Data: c.data}, 4)
+		_, err := decodeTable(Record{Name: "g-table", Group: "another", Data: c.data}, 4)
 		if !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), c.want) ||
 			!strings.Contains(err.Error(), "g-table") {
 			t.Errorf("%s: %v\nin %s", what, err, c.data)

@@ -48,6 +48,17 @@ func (t *table) names(id string) bool {
 	return slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
 }
 
+// hasHashes reports whether t names all these hashes. If it does not, another member may hash the keys of a
+// queue in another way.
+func (t *table) hasHashes(own map[string]string) bool {
+	for name, hash := range own {
+		if t.hashes[name] != hash {
+			return false
+		}
+	}
+	return true
+}
+
 // equals reports whether t says the same as another table of its id.
 func (t *table) equals(clone *table) bool {
 	return t.settling == clone.settling && slices.Equal(t.leaving, clone.leaving) &&

@@ -23,8 +23,8 @@ type Stats struct {
 	Queues, Slots int
 	// Held is the number of slots that the member holds, and Stopping how many of them are about to move.
 	Held, Stopping int
-	// Lost is how many slots the member stopped holding without a handover: it was not valid any more, or the
-	// table gave them to others.
+	// Lost is how many slots the member lost without a handover: it was not valid any more, or the table gave
+	// them to others.
 	Lost uint64
 	// Kept is how often a slot was not handed over because a handler did not return.
 	Kept uint64
@@ -134,14 +134,14 @@ func (m *Member) Slots() []Slot {
 }
 
 // countLocked returns how many slots are not absent, and how many of these are stopping.
-func (m *Member) countLocked() (all, stops int) {
+func (m *Member) countLocked() (held, stopped int) {
 	for i := range m.states {
 		if m.state(i) != absent {
-			all++
+			held++
 		}
 		if m.state(i) == stopping {
-			stops++
+			stopped++
 		}
 	}
-	return all, stops
+	return held, stopped
 }

@@ -9,10 +9,9 @@ import (
 // view is what a member knows of the table. It may be old: what must be certain is read from the store, or is
 // a condition of a write. While a member is valid, nobody else gives away what even an old table gives it.
 type view struct {
-	// table is the newest table that was seen, at learnedAt, in a record of that version.
-	table     *table
-	version   string
-	learnedAt time.Duration
+	// table is the newest table that was seen, in a record of that version.
+	table   *table
+	version string
 	// firstReadEnded is when the first read or write that showed a table of this id ended. confirmed is when
 	// the last one began that did so while the member's record named the table.
 	firstReadEnded time.Duration
@@ -118,7 +117,7 @@ func (m *Member) sawUsableTableLocked(t *table, version string, began moment, is
 func (m *Member) noteMissingTableLocked(damagedVersion string, damage error) {
 	view := &m.mu.view
 	if damage != nil && view.damagedVersion != damagedVersion {
-		m.logLocked(slog.LevelError, "Somebody has damaged the table. Replacing it", "err", damage)
+		m.logLocked(slog.LevelError, "The table is damaged: the group replaces it", "err", damage)
 	}
 	view.missing, view.damagedVersion, view.unusable = true, damagedVersion, nil
 	signal(m.toWork)
@@ -143,7 +142,7 @@ func (m *Member) noteConfirmedLocked(t *table, began moment) {
 // adoptLocked makes t the known table.
 func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
-	view.table, view.version, view.learnedAt = t, version, m.now()
+	view.table, view.version = t, version
 	view.epochEver = max(view.epochEver, t.epoch)
 	m.timeHandoversLocked()
 }

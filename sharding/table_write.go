@@ -27,7 +27,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			return due, nil
 		}
 		r, err := m.put(m.tableRecord(next, version))
-		m.noteWrite(next, err)
+		m.update(func() { m.noteWriteLocked(next, err) })
 		if err == nil {
 			return m.now(), m.sawTable(r, began, t) // There may be more to do.
 		}
@@ -50,13 +50,9 @@ func (m *Member) tableRecord(t *table, version string) Record {
 		Renewed: m.config.Clock.Now()}
 }
 
-// noteWrite notes how a write of table t has ended. If the server has refused handovers for certain, the
-// member keeps the slots for now. After any other error the slots rest until a newer table shows who holds
-// them.
-func (m *Member) noteWrite(t *table, err error) {
-	m.update(func() { m.noteWriteLocked(t, err) })
-}
-
+// noteWriteLocked notes how a write of table t has ended. If the server has refused handovers for certain,
+// the member keeps the slots for now. After any other error the slots rest until a newer table shows who
+// holds them.
 func (m *Member) noteWriteLocked(t *table, err error) {
 	// Another write came first, perhaps this one: a client repeats a request if the answer asks for that.
 	wasChanged := errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrExists)

@@ -61,7 +61,7 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	send(gauge, float64(s.Held), "slots_held", "Slots that this member holds")
 	send(gauge, float64(s.Stopping), "slots_stopping", "Slots that this member holds and that are about to move")
 	send(counter, float64(s.Lost), "slots_lost_total",
-		"Total number of slots that this member stopped to hold because it was not valid any more")
+		"Total number of slots that this member lost without a handover: out of touch, or given to others")
 	send(counter, float64(s.Kept), "slots_kept_total",
 		"Total number of times that a slot was not handed over because a handler did not return")
 	send(counter, float64(s.LostLeases), "lost_leases_total",

@@ -15,11 +15,11 @@ var rules = []rule{
 		{"dead_members.go", "\t\t_, err = m.readMember(id)\n\t\treturn err\n", "\t\tif r, err = m.get(m.recordName(id)); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tr.Data = encode(d)\n\t\tif r, err = m.put(r); err != nil {\n\t\t\treturn err\n\t\t}\n"},
 	}},
 	{"handlers are not waited for", []change{
-		{"handover.go", "return m.state(i) != held && !m.isBusy(i)", "return m.state(i) != held"},
+		{"handover.go", "return m.state(i) != serving && !m.isBusy(i)", "return m.state(i) != serving"},
 	}},
 	{"a slot comes back while its handover may still be written", []change{
 		{"own_slots.go", "if s.handover.mayStillSucceed(t) {", "if false {"},
-		{"own_slots.go", "(from == stopping || now >= m.mu.handOverAt)", "(from == stopping || from == held && now >= m.mu.handOverAt)"},
+		{"own_slots.go", "(from == stopping || now >= m.mu.handOverAt)", "(from == stopping || from == serving && now >= m.mu.handOverAt)"},
 	}},
 	{"a slot that is to stay after all stays absent", []change{
 		{"handover.go", "next.give(i, p.selfID)", "_ = 0"},
@@ -63,7 +63,7 @@ var rules = []rule{
 	}},
 	{"keys are listed before the slot is held", []change{
 		{"list_loop.go", "keys, err := q.listKeys(q.member.ctx)\n", "keys, err := q.listKeys(q.member.ctx)\n_ = q.member.sleep(q.member.ctx, 2e9, nil)\n"},
-		{"queue.go", "bool { return q.member.state(q.slotOf(key)) == held }", "bool {\nq.mu.Lock()\ndefer q.mu.Unlock()\nreturn !q.mu.listing && q.member.state(q.slotOf(key)) == held\n}"},
+		{"queue.go", "bool { return q.member.state(q.slotOf(key)) == serving }", "bool {\nq.mu.Lock()\ndefer q.mu.Unlock()\nreturn !q.mu.listing && q.member.state(q.slotOf(key)) == serving\n}"},
 	}},
 	{"a listing that fails is not repeated", []change{
 		{"list_loop.go", "(err == nil || q.member", "(true || q.member"},
@@ -138,6 +138,9 @@ var rules = []rule{
 	{"a new table is filled before a lease has passed", []change{
 		{"new_table.go", "case view.earlier && view.restEnds() > m.now():", "case false:"},
 		{"new_table.go", "if rests && restEnds > m.now() {", "if rests && restEnds < 0 {"},
+	}},
+	{"slots are held by a table that lacks the hashes", []change{
+		{"own_slots.go", "m.state(i) == absent && !t.hasHashes(m.mu.hashes)", "false"},
 	}},
 	{"slots are held by a table that cannot be used", []change{
 		{"expire_loop.go", "|| view.unusable != nil ||", "||"},
