@@ -126,11 +126,12 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 // Fail calls the limiter without a lock.
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
 	h := keytable.HashOf(key)
-	r := q.failures.Fail(h, key, failures.Failure(f), q.rateLimiter, nil)
+	r := q.failures.Judge(h, key, failures.Failure(f), q.rateLimiter, false)
 	if r.GivenUp {
 		q.rateLimiter.Forget(key)
 		q.retries.takeBackRetry(h, key)
 	} else {
+		q.failures.Record(h, key, r, f.Err)
 		q.retries.addRetry(h, key, r.Delay)
 	}
 	return Retry(r), nil

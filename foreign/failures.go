@@ -11,7 +11,11 @@ import (
 
 // Fail counts a failure of item, and adds item by below's AddRateLimited, or gives it up.
 func (q *wrapper[T]) Fail(_ context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
-	r := q.failures.Fail(keytable.HashOf(item), item, failures.Failure(f), unknown[T]{}, nil)
+	h := keytable.HashOf(item)
+	r := q.failures.Judge(h, item, failures.Failure(f), unknown[T]{}, false)
+	if !r.GivenUp {
+		q.failures.Record(h, item, r, f.Err)
+	}
 	switch {
 	case r.GivenUp:
 		q.below.Forget(item)
@@ -38,7 +42,7 @@ func (q *wrapper[T]) FailingKeys(limit int) []workqueue.KeySnapshot[T] {
 	return failures.Show(q.failures, limit, q.SnapshotKey)
 }
 
-// Forget forgets them, here and below.
+// Forget forgets item's failures, here and below.
 func (q *wrapper[T]) Forget(item T) {
 	q.failures.Forget(item)
 	q.below.Forget(item)

@@ -156,15 +156,15 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 }
 
-// recordHeldAddLocked records an add of a held key: onlyRetry if all adds since the hand-out were by Fail,
-// quiet if all were quiet. The first add resets all three: planLocked sets byEvent only if the clock was
-// read.
+// recordHeldAddLocked records an add of a held key in onlyRetry, failed and quiet. The first add resets byEvent
+// too: planLocked sets it only if the clock was read.
 func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.
-		d.onlyRetry, d.quiet, d.byEvent = true, true, false
+		d.onlyRetry, d.failed, d.quiet, d.byEvent = true, false, true, false
 	}
 	d.onlyRetry = d.onlyRetry && r.isRetry
+	d.failed = d.failed || r.isFailure
 	d.quiet = d.quiet && r.Cause != nil && r.Cause.Quiet
 }
 

@@ -73,9 +73,11 @@ type request struct {
 	// keepPriority: a held key keeps the priority of its hand-out, and Priority is ignored for it. Only
 	// AddAfter, AddRateLimited and Fail have it.
 	keepPriority bool
-	// isRetry: Fail makes the add, so a later Fail may take it back. A rate-limited add also counts a failure,
-	// but somebody else may have made it.
+	// isRetry: Fail makes the add, so a later Fail may take it back.
 	isRetry bool
+	// isFailure: it is a rate-limited add of a held key that was counted as a failure. If a worker got the key
+	// while the limiter was asked, it was not.
+	isFailure bool
 }
 
 // complete gives r what its AddOpts leave to Config. If Delay is DefaultDelay in both, it means Earliest.

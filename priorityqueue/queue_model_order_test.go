@@ -116,7 +116,7 @@ func (m *slowQueue) get() (key, priority int) {
 	} else {
 		ring[0] = t
 	}
-	k.state = workqueue.KeyProcessing
+	k.state, k.failed = workqueue.KeyProcessing, false
 	k.currentCauses, k.nextCauses, k.waits = k.nextCauses, nil, nil
 	m.lastStart[k.key] = m.now
 	m.update()

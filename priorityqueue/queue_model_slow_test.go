@@ -67,6 +67,7 @@ type slowKey struct {
 	placed        bool // has its place in line
 
 	backoff bool
+	failed  bool // a failure was counted since the hand-out
 	onHold  bool
 
 	nextCauses, currentCauses []string
@@ -359,10 +360,11 @@ func (m *slowQueue) delay(key int, o pq.AddOpts) time.Duration {
 	if f.n > 0 {
 		d = max(0, f.until-m.now)
 	}
-	if d > 0 {
+	if k.failed && f.n > 0 || d > 0 {
 		d = max(d, o.AtLeast)
 	} else {
 		f.n++
+		k.failed = true
 		d = m.limiter.When(key)
 	}
 	d = limit(d)
@@ -405,7 +407,7 @@ func (m *slowQueue) remove(key int) bool {
 		return false
 	}
 	if k.state == workqueue.KeyProcessing {
-		k.again, k.timed, k.backoff, k.placed, k.nextCauses = false, false, false, false, nil
+		k.again, k.timed, k.backoff, k.failed, k.placed, k.nextCauses = false, false, false, false, false, nil
 		return true
 	}
 	delete(m.keys, key)

@@ -7,6 +7,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/failures"
+	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // This file is about keys that the limiter makes wait.
@@ -18,9 +19,9 @@ import (
 // (client-go asks for each: kubernetes/kubernetes#112325). A slow limiter delays the rate-limited adds of all
 // keys.
 //
-// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does, but no later
-// Fail takes it back: somebody else may have made it. Both call fail: takeBackRetry (with the queue's lock),
-// Fail of package failures (with its own, and the limiter with neither), addPrepared (with the queue's).
+// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does. But somebody
+// else may have made it, for each of many events. So only the first one of a hand-out may count, and no Fail
+// takes it back. Both ways meet in fail, when the key's handOut is known.
 
 // AddRateLimited adds key after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
 // keeps the priority of its hand-out; for any other, it asks for priority 0.
@@ -37,11 +38,10 @@ func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueu
 	opts := AddOpts{RateLimited: true, AtLeast: f.AtLeast, Cause: quietly}
 	r := request{AddOpts: opts, keepPriority: true, isRetry: true}
 	q.complete(&r)
-	f.AtLeast = 0 // It is in r.
 	k := q.prepare(key)
 	q.asking.Lock()
 	defer q.asking.Unlock()
-	return workqueue.Retry(q.fail(k, r, failures.Failure(f))), nil
+	return workqueue.Retry(q.fail(k, r, failures.Failure(f), q.takeBackRetry(k, &r))), nil
 }
 
 // See [workqueue.ExtendedRateLimiting].
@@ -68,10 +68,10 @@ func (q *Queue[T]) NumRequeues(key T) int {
 func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
-	switch settled, held := q.addWithoutLimiter(k, r); {
+	switch h, settled := q.addWithoutLimiter(k, &r); {
 	case settled:
-	case held:
-		q.fail(k, r, failures.Failure{})
+	case h.isHeld:
+		q.fail(k, r, failures.Failure{}, h)
 	default:
 		r.After = r.delayWith(q.config.RateLimiter.When(k.key))
 		q.addPrepared(&r, k)
@@ -79,63 +79,77 @@ func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
 }
 
 // addWithoutLimiter adds the key if the limiter's answer cannot matter. It returns settled if so, and after
-// shutdown. Otherwise held reports whether a worker holds the key.
-func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bool) {
+// shutdown. Otherwise it returns the key's handOut.
+func (q *Queue[T]) addWithoutLimiter(k prepared[T], r *request) (h handOut, settled bool) {
 	q.mu.Lock()
 	defer q.unlock()
 	now := q.advanceToNowLocked()
 	s, info := q.findLocked(k.hash, k.key)
 	switch {
 	case q.shuttingDown.Load(): // No add has an effect.
-	case info == nil:
-		return false, false
-	case info.state == queued: // It comes anyway. Its priority may change.
-	case info.state == waiting && info.byLimiter:
+	case info != nil && info.state == queued: // It comes anyway. Its priority may change.
+	case info != nil && info.state == waiting && info.byLimiter:
 		// The limiter's delay is in the key's time, unless an add has brought that forward. The time can be past
 		// if many keys are due.
 		r.After = r.delayWith(dueloop.AddSaturated(max(now, q.dueWithoutIntervalLocked(s)), -now))
 	default:
-		return false, info.state.isHeld()
+		return q.handOutLocked(s, info, r, now), false
 	}
-	q.addLocked(&k, &r, now)
-	return true, false
+	q.addLocked(&k, r, now)
+	return h, true
 }
 
-// fail counts a failure of the key, and adds the key after its delay, or gives it up. AtLeast comes with r,
-// the rest of the failure with f.
-func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
-	maxDelay := q.takeBackRetry(k, &r)
-	delay := func(asked time.Duration) time.Duration { return min(r.delayWith(asked), maxDelay) }
-	retry := q.failures.Fail(k.hash, k.key, f, q.config.RateLimiter, delay)
-	if retry.GivenUp {
-		q.config.RateLimiter.Forget(k.key)
-		return retry
-	}
-	r.After = retry.Delay
-	q.addPrepared(&r, k)
-	return retry
-}
-
-// takeBackRetry takes back the retry of an earlier Fail of the same call, if r is of Fail. It returns how
-// long MaxDelay lets the key wait.
-func (q *Queue[T]) takeBackRetry(k prepared[T], r *request) (maxDelay time.Duration) {
+// takeBackRetry takes back the retry of an earlier Fail of the same hand-out, or one that has come due during
+// it, and returns the hand-out.
+func (q *Queue[T]) takeBackRetry(k prepared[T], r *request) handOut {
 	q.mu.Lock()
 	defer q.unlock()
 	now := q.advanceToNowLocked()
 	s, info := q.findLocked(k.hash, k.key)
-	if info == nil || !info.state.isHeld() {
-		return dueloop.Never
-	}
-	d := q.mu.details.At(s)
-	if r.isRetry && info.state != processing && d.onlyRetry {
+	if info != nil && info.state.wasAddedWhileHeld() && q.mu.details.At(s).onlyRetry {
 		q.removeLocked(s, info, now)
 	}
-	if !r.isBounded() {
-		return dueloop.Never
+	return q.handOutLocked(s, info, r, now)
+}
+
+// handOut is what a failure of a key has to know of the key's hand-out.
+type handOut struct {
+	isHeld    bool
+	hasFailed bool          // A rate-limited add has been its failure. What comes after it is the same failure.
+	maxDelay  time.Duration // how long MaxDelay lets the key wait
+}
+
+// handOutLocked returns the hand-out of the key at s, for an add r. Info is nil if the key is not in the queue.
+func (q *Queue[T]) handOutLocked(s keytable.Slot, info *keyInfo, r *request, now time.Duration) handOut {
+	h := handOut{maxDelay: dueloop.Never}
+	if info == nil || !info.state.isHeld() {
+		return h
 	}
+	h.isHeld = true
 	firstEvent := now
-	if info.state != processing && d.byEvent { // Otherwise byEvent is that of an earlier hand-out.
-		firstEvent = d.addedAt
+	if info.state.wasAddedWhileHeld() {
+		d := q.mu.details.At(s)
+		h.hasFailed = d.failed
+		if d.byEvent {
+			firstEvent = d.addedAt
+		}
 	}
-	return max(0, dueloop.AddSaturated(q.boundLocked(s, info, r, firstEvent), -now))
+	if r.isBounded() {
+		h.maxDelay = max(0, dueloop.AddSaturated(q.boundLocked(s, info, r, firstEvent), -now))
+	}
+	return h
+}
+
+// fail counts a failure of the key, and adds the key after its delay, or gives it up.
+func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure, h handOut) failures.Retry {
+	retry := q.failures.Judge(k.hash, k.key, f, q.config.RateLimiter, h.hasFailed)
+	if retry.GivenUp {
+		q.config.RateLimiter.Forget(k.key)
+		return retry
+	}
+	retry.Delay = min(r.delayWith(retry.Delay), h.maxDelay)
+	q.failures.Record(k.hash, k.key, retry, f.Err)
+	r.After, r.isFailure = retry.Delay, !r.isRetry && !retry.Same
+	q.addPrepared(&r, k)
+	return retry
 }

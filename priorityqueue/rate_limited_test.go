@@ -126,25 +126,35 @@ func TestGroupCallsTheQueue(t *testing.T) {
 	q.ShutDown()
 }
 
-// What fails twice before its delay has passed fails once: the worker calls AddRateLimited, and its pool calls
-// Fail.
-func TestTwiceTheSameFailure(t *testing.T) {
-	h := &hooked{fixed: fixed(time.Second)}
+// An event source that calls AddRateLimited, once a second during a call of a minute, makes it one failure at
+// most, together with the call's Fail: the delay has passed each time.
+func TestRateLimitedEventsOfAHeldKey(t *testing.T) {
+	h := &hooked{fixed: fixed(5 * time.Millisecond)}
 	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
 		for attempt := 1; attempt <= 3; attempt++ {
-			q.Add("a")
 			hold(t, q, "a")
-			q.AddRateLimited("a")
-			q.AddWithOpts(pq.AddOpts{RateLimited: true, Priority: 3}, "a")
-			r, err := q.Fail(t.Context(), "a", workqueue.Failure{})
-			if want := (workqueue.Retry{Attempt: attempt, Delay: time.Second, Same: true}); r != want || err != nil {
+			for range 60 {
+				time.Sleep(time.Second)
+				q.AddRateLimited("a")
+				q.AddWithOpts(pq.AddOpts{RateLimited: true, Priority: 3}, "a")
+			}
+			r, err := q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 3})
+			if want := (workqueue.Retry{Attempt: attempt, Same: true}); r != want || err != nil {
 				t.Errorf("Fail() = %+v, %v, want %+v", r, err, want)
 			}
 			q.Done("a")
-			time.Sleep(time.Second)
 		}
 		if n := h.asked.Load(); n != 3 {
 			t.Errorf("the limiter was asked %d times, want 3", n)
+		}
+		// After Forget it is a new failure.
+		hold(t, q, "a")
+		q.AddRateLimited("a")
+		q.Forget("a")
+		want := workqueue.Retry{Attempt: 1, Delay: 5 * time.Millisecond}
+		if r, _ := q.Fail(t.Context(), "a", workqueue.Failure{}); r != want {
+			t.Errorf("Fail() after Forget = %+v, want %+v", r, want)
 		}
 	})
 }

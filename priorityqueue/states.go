@@ -33,6 +33,9 @@ const (
 
 func (s state) isHeld() bool { return s == processing || s == rerun || s == rerunLater }
 
+// wasAddedWhileHeld reports whether the key was added since its hand-out.
+func (s state) wasAddedWhileHeld() bool { return s == rerun || s == rerunLater }
+
 func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 
 // keyInfo is what the queue knows of every key. details is written by adds that have read the clock, by adds
@@ -48,6 +51,7 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 //	noted                  all but resting              there is a note: causes, or a channel of AddedAgain
 //	details.nextPriority   rerun, rerunLater            the priority of the next hand-out
 //	details.onlyRetry      rerun, rerunLater            all adds since the hand-out were by Fail
+//	details.failed         rerun, rerunLater            a rate-limited add since then counted a failure
 //	details.quiet          rerun, rerunLater            all adds since the hand-out were quiet
 //	details.addedAt        rerun, rerunLater, waiting,  when MaxDelay begins to count: at the first event since
 //	and byEvent            if an add read the clock     the hand-out (byEvent) or, until then, the first add
@@ -67,7 +71,7 @@ type keyInfo struct {
 type details struct {
 	nextPriority                      int
 	addedAt, startedAt, placedOrAsked time.Duration
-	onlyRetry, quiet, byEvent         bool
+	onlyRetry, failed, quiet, byEvent bool
 }
 
 func (d *details) placedAt() *time.Duration { return &d.placedOrAsked }

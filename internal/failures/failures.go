@@ -107,31 +107,24 @@ func (c *Counts[T]) Of(key T) (f Failures) {
 	return f
 }
 
-// Fail counts a failure of key, whose hash is h. It asks the limiter, without a lock, only about a new one
-// that is retried. Delay, unless nil, returns how long the key waits if the limiter says so long, or if so
-// much is left of the delay of the same failure.
-func (c *Counts[T]) Fail(
-	h keytable.Hash, key T, f Failure, limiter Limiter[T], delay func(asked time.Duration) time.Duration,
-) Retry {
+// Judge returns what follows from a failure of key, whose hash is h. It asks the limiter, without a lock, only
+// about a new one that is retried. If the caller says so, or if the last delay has not passed, it is the same
+// failure as the last one. The caller may change Delay, and calls Record unless the key is given up: Judge
+// drops that one.
+func (c *Counts[T]) Judge(h keytable.Hash, key T, f Failure, limiter Limiter[T], isSame bool) Retry {
 	c.sweep()
-	err := textOf(f.Err)
-	r := c.judge(h, key, f)
-	if r.GivenUp {
-		return r
-	}
-	if !r.Same {
+	r := c.judge(h, key, f, isSame)
+	if !r.Same && !r.GivenUp {
 		r.Delay = Ask(limiter, key, r.Attempt)
 	}
-	r.Delay = max(r.Delay, f.AtLeast, 0)
-	if delay != nil {
-		r.Delay = delay(r.Delay)
+	if !r.GivenUp {
+		r.Delay = max(r.Delay, f.AtLeast, 0)
 	}
-	c.record(h, key, r, err)
 	return r
 }
 
-// judge returns what follows from a failure before the limiter is asked. The key of a give-up is dropped.
-func (c *Counts[T]) judge(h keytable.Hash, key T, f Failure) (r Retry) {
+// judge is Judge before the limiter is asked.
+func (c *Counts[T]) judge(h keytable.Hash, key T, f Failure, isSame bool) (r Retry) {
 	c.keys.Mu.Lock()
 	defer c.keys.Mu.Unlock()
 	c.keys.AdvanceLocked()
@@ -141,7 +134,7 @@ func (c *Counts[T]) judge(h keytable.Hash, key T, f Failure) (r Retry) {
 	}
 	v := &e.Value
 	r = Retry{Attempt: v.n, Delay: max(0, v.ends-c.keys.Now)}
-	if r.Same = r.Delay > 0; !r.Same {
+	if r.Same = isSame || r.Delay > 0; !r.Same {
 		r.Attempt++
 	}
 	if f.endsRetries(r.Attempt, c.keys.Now-v.since) {
@@ -151,8 +144,9 @@ func (c *Counts[T]) judge(h keytable.Hash, key T, f Failure) (r Retry) {
 	return r
 }
 
-// record keeps a failure that is retried.
-func (c *Counts[T]) record(h keytable.Hash, key T, r Retry, err string) {
+// Record keeps a failure that is retried.
+func (c *Counts[T]) Record(h keytable.Hash, key T, r Retry, err error) {
+	text := textOf(err)
 	c.keys.Mu.Lock()
 	defer c.keys.Mu.Unlock()
 	c.keys.AdvanceLocked()
@@ -161,7 +155,7 @@ func (c *Counts[T]) record(h keytable.Hash, key T, r Retry, err string) {
 	if inserted {
 		v.since = c.keys.Now
 	}
-	v.n, v.err, v.ends = min(r.Attempt, math.MaxInt32), err, dueloop.AddSaturated(c.keys.Now, r.Delay)
+	v.n, v.err, v.ends = min(r.Attempt, math.MaxInt32), text, dueloop.AddSaturated(c.keys.Now, r.Delay)
 	c.keys.SetLifeLocked(s, dueloop.AddSaturated(r.Delay, keep))
 	c.some.Store(true)
 }

@@ -19,6 +19,16 @@ type always time.Duration
 
 func (d always) When(int) time.Duration { return time.Duration(d) }
 
+// fail is what a queue in memory does when a call has failed.
+func fail(counts *failures.Counts[int], key int, f failures.Failure, l always) failures.Retry {
+	h := keytable.HashOf(key)
+	r := counts.Judge(h, key, f, l, false)
+	if !r.GivenUp {
+		counts.Record(h, key, r, f.Err)
+	}
+	return r
+}
+
 // A failing key whose user never calls Forget is dropped an hour after its delay has ended, by calls for
 // other keys, and with it its memory. A key that is still in the queue stays.
 func TestForgottenByItself(t *testing.T) {
@@ -29,7 +39,7 @@ func TestForgottenByItself(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for key := range n {
-		counts.Fail(keytable.HashOf(key), key, failures.Failure{}, always(time.Minute), nil)
+		fail(counts, key, failures.Failure{}, always(time.Minute))
 	}
 	c.Step(61*time.Minute - 1)
 	counts.Forget(-1)
@@ -57,8 +67,7 @@ func TestForgottenByItself(t *testing.T) {
 	if f := counts.Of(7); f.Count != 1 || f.Left != 0 {
 		t.Errorf("%d failures, %v left of a key in the queue", f.Count, f.Left)
 	}
-	if r := counts.Fail(keytable.HashOf(7), 7, failures.Failure{MaxRetries: 1}, always(0), nil); r != (failures.Retry{Attempt: 2,
-		GivenUp: true}) {
+	if r := fail(counts, 7, failures.Failure{MaxRetries: 1}, always(0)); r != (failures.Retry{Attempt: 2, GivenUp: true}) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -91,9 +100,7 @@ func TestAsk(t *testing.T) {
 func TestWhatIsKept(t *testing.T) {
 	c := testkit.NewFakeClock()
 	counts, since := failures.New(c, func(int) bool { return true }), c.Now()
-	fail := func(f failures.Failure) failures.Retry {
-		return counts.Fail(keytable.HashOf(1), 1, f, always(time.Second), nil)
-	}
+	fail := func(f failures.Failure) failures.Retry { return fail(counts, 1, f, always(time.Second)) }
 	fail(failures.Failure{Err: errors.New("first")})
 	c.Step(time.Second / 2)
 	fail(failures.Failure{Err: errors.New("the same")})
@@ -127,10 +134,10 @@ func TestShow(t *testing.T) {
 	c := testkit.NewFakeClock()
 	counts := failures.New(c, func(int) bool { return true })
 	for key := range n {
-		counts.Fail(keytable.HashOf(key), key, failures.Failure{}, always(0), nil)
+		fail(counts, key, failures.Failure{}, always(0))
 		c.Step(time.Second)
 		if key%100 == 50 {
-			counts.Fail(keytable.HashOf(key), key, failures.Failure{}, always(0), nil)
+			fail(counts, key, failures.Failure{}, always(0))
 		}
 	}
 	for limit, want := range map[int]int{-1: 0, 0: 0, 1: 1, 12: 12, n: n, math.MaxInt: n} {
