@@ -52,7 +52,7 @@ func RateLimiting[T comparable](queue workqueue.TypedRateLimitingInterface[T]) w
 		return q
 	}
 	q := &wrapper[T]{below: queue}
-	q.mu.keys = make(map[T]*record)
+	q.mu.keys, q.mu.held = make(map[T]*record), make(map[T]struct{})
 	q.get = func() (T, int, bool) {
 		key, shutdown := queue.Get()
 		return key, 0, shutdown
@@ -74,18 +74,21 @@ type wrapper[T comparable] struct {
 	shuttingDown atomic.Bool // A method that shuts down was called here.
 	shutDownOnce sync.Once   // of below
 	leftLogged   atomic.Bool // how many keys a drain leaves
-	dropping     atomic.Bool // DropQueued was called after that. It is written under dropTurn and read without.
-	dropTurn     sync.Mutex  // A Done must not drop what DropQueued is to return.
 
 	// mu is the lock, and what it guards. No method of below is called under it.
+	//
+	// A key comes from below through the fetcher, which leaves it in fetched, until get reports the shutdown. Then
+	// the wrapper is down: the keys that below has dropped come from left. A Done ends that, because below may have
+	// queued its key again, so the fetcher asks once more.
 	mu struct {
 		gate.Gate
 
 		// keys has every key with a record: see isEmpty.
 		keys map[T]*record
 		most int // how many there have been
-		// held counts the keys that workers hold, onHold those of them that are on hold.
-		held, onHold int
+		// held has the keys that workers hold. onHold counts those of them that are on hold.
+		held   map[T]struct{}
+		onHold int
 		// dones counts the calls of below's Done that have not returned: they may queue a key. doneCount counts
 		// those that have.
 		dones     int
@@ -95,11 +98,11 @@ type wrapper[T comparable] struct {
 		waiting  int                   // the callers that wait for a key, and the drains
 		fetching bool                  // A goroutine, the fetcher, is in get. It leaves what it gets in fetched.
 		fetched  *workqueue.HandOut[T] // or nil
-		// down: get has reported the shutdown, and is not called before the next Done. Then left has the keys that
-		// below has not handed out.
-		down      bool
-		left      []T
-		idleSince time.Time // when the last key was Done, or the drain began
+		down     bool
+		left     []T
+		dropping bool // DropQueued has returned. Neither fetched nor left gets keys any more.
+		// idleSince is when the last key was Done, or the drain began.
+		idleSince time.Time
 	}
 }
 
@@ -128,21 +131,21 @@ func (q *wrapper[T]) recordLocked(item T) *record {
 	return k
 }
 
-// unlock ends every critical section. It starts the fetcher if somebody waits, and wakes those for whom there
+// unlock ends every critical section. It starts the fetcher if that is needed, and wakes those for whom there
 // is something to do.
 func (q *wrapper[T]) unlock() {
 	q.ensureFetcherLocked()
 	if q.mu.fetched != nil || q.mu.down {
 		q.mu.Wake()
 	}
-	if q.mu.down && q.mu.held+q.mu.dones+len(q.mu.left) == 0 && q.mu.fetched == nil {
+	if q.mu.down && len(q.mu.held)+q.mu.dones+len(q.mu.left) == 0 && q.mu.fetched == nil {
 		q.mu.EndDrain(nil)
 	}
 	q.mu.UnlockAndSend()
 }
 
 func (q *wrapper[T]) ensureFetcherLocked() {
-	if q.mu.waiting > 0 && !q.mu.fetching && q.mu.fetched == nil && !q.mu.down {
+	if (q.mu.waiting > 0 || q.mu.dropping) && !q.mu.fetching && q.mu.fetched == nil && !q.mu.down {
 		q.mu.fetching = true
 		go q.fetch(q.mu.doneCount)
 	}
@@ -151,24 +154,46 @@ func (q *wrapper[T]) ensureFetcherLocked() {
 // fetch gets one key, or notices that no more come. It gets doneCount as it was before get was called.
 func (q *wrapper[T]) fetch(doneCount uint64) {
 	item, priority, shutdown := q.get()
+	if q.endFetch(workqueue.HandOut[T]{Key: item, Priority: priority}, shutdown, doneCount) {
+		q.finish(item)
+	}
+}
+
+// endFetch notes what get has returned, and reports whether that key is to be dropped.
+func (q *wrapper[T]) endFetch(h workqueue.HandOut[T], shutdown bool, doneCount uint64) (dropped bool) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.mu.fetching = false
-	if !shutdown {
-		q.mu.fetched = &workqueue.HandOut[T]{Key: item, Priority: priority}
-		return
-	}
-	if q.mu.doneCount != doneCount {
-		return // A Done may have queued a key since get looked. unlock starts another fetcher if somebody waits.
+	switch {
+	case !shutdown && q.mu.dropping:
+		q.takeLocked(h.Key, false)
+		q.mu.dropped++
+		return true
+	case !shutdown:
+		q.mu.fetched = &h
+		return false
+	case q.mu.doneCount != doneCount:
+		return false // A Done may have queued a key since get looked. unlock starts another fetcher if need be.
 	}
 	q.mu.down = true
 	if q.mu.dones > 0 {
-		return // The same, but that Done will take down back.
+		return false // The same, but that Done will take down back.
 	}
 	for item, k := range q.mu.keys {
 		if k.added && !k.held {
-			q.mu.left = append(q.mu.left, item)
+			q.leaveLocked(item)
 		}
+	}
+	return false
+}
+
+// leaveLocked queues item, which below has dropped, or drops it too.
+func (q *wrapper[T]) leaveLocked(item T) {
+	if q.mu.dropping {
+		q.mu.dropped++
+		q.removeLocked(item)
+	} else {
+		q.mu.left = append(q.mu.left, item)
 	}
 }
 
@@ -231,17 +256,12 @@ func (q *wrapper[T]) sleepLocked(done <-chan struct{}) bool {
 func (q *wrapper[T]) takeLocked(item T, own bool) (hasCauses bool) {
 	k := q.recordLocked(item)
 	*k = record{held: true, own: own, causes: k.next}
-	q.mu.held++
+	q.mu.held[item] = struct{}{}
 	return !k.causes.IsZero()
 }
 
-// Done ends the work on item. Of a key that was not handed out here it is below's.
-func (q *wrapper[T]) Done(item T) {
-	q.finish(item)
-	if q.dropping.Load() { // The key may be queued again.
-		go q.drop(false) // It may wait for what below holds back.
-	}
-}
+// Done ends the work on item. For a key that was not handed out here it only calls below's Done.
+func (q *wrapper[T]) Done(item T) { q.finish(item) }
 
 func (q *wrapper[T]) finish(item T) {
 	known, own := q.finishHere(item)
@@ -254,6 +274,7 @@ func (q *wrapper[T]) finish(item T) {
 		defer q.unlock()
 		q.mu.dones--
 		q.mu.doneCount++
+		q.mu.idleSince = time.Now()
 		q.mu.down, q.mu.left = false, nil // Below may have queued the key again.
 	}
 }
@@ -276,9 +297,9 @@ func (q *wrapper[T]) finishHere(item T) (known, own bool) {
 		q.removeLocked(item)
 	}
 	if k.added && own {
-		q.mu.left = append(q.mu.left, item)
+		q.leaveLocked(item)
 	}
-	q.mu.held--
+	delete(q.mu.held, item)
 	q.mu.idleSince = time.Now()
 	if !own {
 		q.mu.dones++

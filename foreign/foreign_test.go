@@ -234,7 +234,6 @@ func TestDropQueuedOfAQueueThatDrops(t *testing.T) {
 			t.Errorf("DropQueued() = %q", keys)
 		}
 		q.Done("a")
-		synctest.Wait()
 		if _, shutdown := q.Get(); !shutdown || q.Stats().Dropped != 2 {
 			t.Errorf("shutdown: %v, %+v", shutdown, q.Stats())
 		}
@@ -252,9 +251,10 @@ func TestDropQueuedBesideDone(t *testing.T) {
 			q.ShutDown()
 			go q.Done("a")
 			q.DropQueued()
+			_, shutdown := q.Get()
 			synctest.Wait()
-			if st := q.Stats(); st.Queued != 0 || st.Dropped != 1 {
-				t.Fatalf("%+v", st)
+			if st := q.Stats(); !shutdown || st.Queued != 0 || st.Dropped != 1 {
+				t.Fatalf("shutdown: %v, %+v", shutdown, st)
 			}
 		}
 	})
@@ -337,6 +337,21 @@ func (q *lateWorker) Done(key string) {
 		q.come = nil
 		come()
 	}
+}
+
+// A drain waits for a Done that takes long: it may queue the key again.
+func TestDrainDuringALongDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &lateWorker{plain: newPlain(nil), come: func() { time.Sleep(time.Minute) }}
+		q, began := foreign.RateLimiting(below), time.Now()
+		q.Add("a")
+		get(t, q, "a")
+		go q.Done("a")
+		q.ShutDownWithDrain()
+		if d := time.Since(began); d != time.Minute {
+			t.Errorf("the drain took %v, want a minute", d)
+		}
+	})
 }
 
 // A drain that drops keys because nobody took one for 10 s stops when a worker comes after all.

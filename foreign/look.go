@@ -62,7 +62,7 @@ func (q *wrapper[T]) Stats() workqueue.Stats {
 	st := workqueue.Stats{Queued: q.Len(), ShuttingDown: q.ShuttingDown(), Failing: q.failures.Len()}
 	q.mu.Lock()
 	defer q.unlock()
-	st.Processing, st.OnHold, st.Dropped = q.mu.held, q.mu.onHold, q.mu.dropped
+	st.Processing, st.OnHold, st.Dropped = len(q.mu.held), q.mu.onHold, q.mu.dropped
 	return st
 }
 
@@ -121,7 +121,7 @@ func (q *wrapper[T]) snapshot(item T) workqueue.KeySnapshot[T] {
 // SnapshotKeys yields the keys that are held.
 func (q *wrapper[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
-		for _, item := range q.known() {
+		for _, item := range q.heldKeys() {
 			if k, found := q.SnapshotKey(item); found && !yield(k) {
 				return
 			}
@@ -129,8 +129,8 @@ func (q *wrapper[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	}
 }
 
-func (q *wrapper[T]) known() []T {
+func (q *wrapper[T]) heldKeys() []T {
 	q.mu.Lock()
 	defer q.unlock()
-	return slices.Collect(maps.Keys(q.mu.keys))
+	return slices.Collect(maps.Keys(q.mu.held))
 }

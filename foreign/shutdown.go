@@ -66,11 +66,11 @@ func (q *wrapper[T]) drain(ctx context.Context, tired func() (again bool)) error
 	return drain.WaitPatiently(ctx, clock.RealClock{}, q.idle, tired)
 }
 
-// idle returns for how long no key has been held.
+// idle returns for how long no key has been held, nor below been in a Done, which may queue one.
 func (q *wrapper[T]) idle() time.Duration {
 	q.mu.Lock()
 	defer q.unlock()
-	if q.mu.held > 0 {
+	if len(q.mu.held)+q.mu.dones > 0 {
 		return 0
 	}
 	return time.Since(q.mu.idleSince)
@@ -82,26 +82,24 @@ func (q *wrapper[T]) ShuttingDown() bool { return q.shuttingDown.Load() || q.bel
 // other hands out its next key, or reports the shutdown, as soon as the fetcher runs.
 const dropPatience = time.Second
 
-// DropQueued gets the keys and calls Done for each. What below holds back is dropped soon after a later Done.
-func (q *wrapper[T]) DropQueued() []T {
-	if !q.ShuttingDown() {
-		return nil
+// DropQueued gets the keys and calls Done for each. What is queued afterwards, the fetcher drops.
+func (q *wrapper[T]) DropQueued() (keys []T) {
+	for more := q.ShuttingDown(); more; more = !q.keepDropping() {
+		keys = append(keys, q.drop(false)...)
 	}
-	q.dropTurn.Lock()
-	defer q.dropTurn.Unlock()
-	q.dropping.Store(true) // Before the first look: what a Done queues after the last one, that Done drops.
-	return q.dropLocked(false)
+	return keys
+}
+
+// keepDropping makes the fetcher drop what comes. It returns false if a key has come since drop looked.
+func (q *wrapper[T]) keepDropping() bool {
+	q.mu.Lock()
+	defer q.unlock()
+	q.mu.dropping = q.mu.fetched == nil && len(q.mu.left) == 0
+	return q.mu.dropping
 }
 
 // drop drops the queued keys and returns them. With whileIdle it stops when a worker holds a key.
 func (q *wrapper[T]) drop(whileIdle bool) (keys []T) {
-	q.dropTurn.Lock()
-	defer q.dropTurn.Unlock()
-	return q.dropLocked(whileIdle)
-}
-
-// dropLocked is drop for a caller that has dropTurn.
-func (q *wrapper[T]) dropLocked(whileIdle bool) (keys []T) {
 	for {
 		if whileIdle && q.Stats().Processing > 0 {
 			return keys
