@@ -156,8 +156,8 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 }
 
-// recordHeldAddLocked records an add of a held key in onlyRetry, failed and quiet. The first add resets byEvent
-// too: planLocked sets it only if the clock was read.
+// recordHeldAddLocked records an add of a held key in onlyRetry, failed and quiet. The first add resets
+// byEvent too: planLocked sets it only if the clock was read.
 func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.

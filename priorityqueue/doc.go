@@ -43,8 +43,8 @@
 //
 // The limiter is asked about a rate-limited add if its answer can matter: not for a key that is queued, nor
 // for one that waits for the limiter already. For a key that a worker holds, the first rate-limited add since
-// its hand-out counts as a call of [Queue.Fail]. What fails after it in the same hand-out, by such an add or by
-// Fail, is the same failure: adds by others use up no retries.
+// its hand-out counts as a call of [Queue.Fail]. What fails after it in the same hand-out, by such an add or
+// by Fail, is the same failure: adds by others use up no retries.
 //
 // As in package workqueue, an event brings a failing key at once, and a call that fails before the delay has
 // passed is the same failure: the limiter is not asked. The delay is the limiter's, or what After, AtLeast

@@ -119,7 +119,8 @@ type handOut struct {
 	maxDelay  time.Duration // how long MaxDelay lets the key wait
 }
 
-// handOutLocked returns the hand-out of the key at s, for an add r. Info is nil if the key is not in the queue.
+// handOutLocked returns the hand-out of the key at s, for an add r. Info is nil for a key that is not in the
+// queue.
 func (q *Queue[T]) handOutLocked(s keytable.Slot, info *keyInfo, r *request, now time.Duration) handOut {
 	h := handOut{maxDelay: dueloop.Never}
 	if info == nil || !info.state.isHeld() {
