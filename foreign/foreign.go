@@ -77,9 +77,9 @@ type wrapper[T comparable] struct {
 
 	// mu is the lock, and what it guards. No method of below is called under it.
 	//
-	// A key comes from below through the fetcher, which leaves it in fetched, until get reports the shutdown. Then
-	// the wrapper is down: the keys that below has dropped come from left. A Done ends that, because below may have
-	// queued its key again, so the fetcher asks once more.
+	// A key comes from below through the fetcher, which leaves it in fetched, until get reports the shutdown.
+	// Then the wrapper is down: the keys that below has dropped come from left. A Done ends that, because below
+	// may have queued its key again, so the fetcher asks once more.
 	mu struct {
 		gate.Gate
 

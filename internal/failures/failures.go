@@ -107,10 +107,10 @@ func (c *Counts[T]) Of(key T) (f Failures) {
 	return f
 }
 
-// Judge returns what follows from a failure of key, whose hash is h. It asks the limiter, without a lock, only
-// about a new one that is retried. If the caller says so, or if the last delay has not passed, it is the same
-// failure as the last one. The caller may change Delay, and calls Record unless the key is given up: Judge
-// drops that one.
+// Judge returns what follows from a failure of key, whose hash is h. It asks the limiter, without a lock,
+// only about a new one that is retried. If the caller says so, or if the last delay has not passed, it is the
+// same failure as the last one. The caller may change Delay, and calls Record unless the key is given up:
+// Judge drops that one.
 func (c *Counts[T]) Judge(h keytable.Hash, key T, f Failure, limiter Limiter[T], isSame bool) Retry {
 	c.sweep()
 	r := c.judge(h, key, f, isSame)
