@@ -45,7 +45,9 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 		p.tell(ctx, "the handler begins")
 		r.sim.mu.Lock()
 		r.sim.callsBegun++
-		r.sim.calmCalls[key]++
+		if r.sim.isCalm() {
+			r.sim.calmCalls[processKey{p, key}]++
+		}
 		r.running[c] = struct{}{}
 		r.sim.mu.Unlock()
 		returned := false

@@ -54,7 +54,7 @@ func TestClientOfOthers(t *testing.T) {
 				})(s)
 				use(s, func() { _, _ = c.Get(context.Background(), "web") })
 			})
-			wantReport(t, found, "a Client or a Process is used by At, Sometime, Measure, Check or Always",
+			wantReport(t, found, "a Client or a Process is used by At, Sometime, Others, Measure, Check or Always",
 				"use the World", "converges_scenario_test.go")
 		}
 		t.Run(name, func(t *testing.T) { find(t, false) })
@@ -128,13 +128,22 @@ func TestAcceptAndWithout(t *testing.T) {
 		s.Accept("no such thing", "for the test")
 		s.Check(func() error { return errors.New("no translation") })
 		s.Accept("no translation", "it shows undisturbed, and hides nothing either")
+		began := time.Now()
+		s.Always("calm", func() error {
+			if time.Since(began) < 3*time.Millisecond {
+				return errors.New("too early")
+			}
+			return nil
+		})
+		s.Accept("too early", "it ends by itself")
 	})
 	if report != "" {
 		t.Error(report)
 	}
 	wantReport(t, log, `runs had a failure that is accepted: "note " (it is only a note)`,
 		`no run had the failure that is accepted: "no such`,
-		`runs had a failure that is accepted: "no translation" (it shows undisturbed`)
+		`runs had a failure that is accepted: "no translation" (it shows undisturbed`,
+		`runs had a failure that is accepted: "too early"`)
 	handlertest.Converges(t, func(s scenario) {
 		twoMistakes(s)
 		s.Without(handlertest.Crash, handlertest.FailedCall, handlertest.LostAnswer, handlertest.Conflict)

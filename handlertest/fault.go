@@ -4,8 +4,8 @@ package handlertest
 type Fault uint16
 
 const (
-	// Late lets some adds reach the queue later: keys come in another order, and adds merge that would not
-	// have.
+	// Late lets some adds reach the queue later, and programs that [Scenario.Others] declares react later: keys
+	// come in another order, and adds merge that would not have.
 	Late Fault = 1 << iota
 	// Again adds some keys once more after they were handed out: while they are held, or later.
 	Again

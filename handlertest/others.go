@@ -30,15 +30,15 @@ const reactTime = 5 * stepTime
 
 // reactLocked lets a program beside the tested one react, perhaps later.
 func (s *sim) reactLocked(r *reaction) {
-	if r.pending {
+	if r.pending || !s.begun {
 		return
 	}
 	r.pending = true
-	by := s.decide(late, r.name)
+	by := s.disturb(late, r.name)
 	if by > 0 {
 		s.tellSoonLocked(nil, "", r.name, "%s: reacts %v later", r.name, by)
 	}
-	s.addLocked(time.Now().Add(reactTime+by), r.name, nil, func() {
+	s.addLocked(time.Now().Add(reactTime+by), afterCaches+r.name, nil, func() {
 		s.mu.Lock()
 		r.pending, s.reacting = false, r.name
 		s.mu.Unlock()
@@ -47,6 +47,16 @@ func (s *sim) reactLocked(r *reaction) {
 		s.reacting = ""
 		s.mu.Unlock()
 	})
+}
+
+// begin lets other programs look at what the scenario has declared.
+func (s *sim) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun = true
+	for _, r := range s.reactions {
+		s.reactLocked(r)
+	}
 }
 
 // counted is do, which allows more steps and writes by what it changes.
@@ -75,8 +85,8 @@ func (s *sim) doAtRest() bool {
 	}
 	do := s.atRest[0]
 	s.atRest = s.atRest[1:]
+	s.noteChangeLocked()
 	s.mu.Unlock()
-	s.change(0)
 	s.lastEvent = time.Now()
 	do()
 	return true

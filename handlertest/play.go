@@ -100,7 +100,8 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 	return <-ended
 }
 
-// stacksOf returns the stacks of the goroutines of a run, from the profile that has their labels.
+// stacksOf returns the stacks of the goroutines of a run, from the text of the only profile that has their
+// labels: synctest names no goroutine.
 func stacksOf(run string) string {
 	var profile strings.Builder
 	var stacks []string
@@ -128,7 +129,7 @@ func (res *result) leaves(text string) {
 
 // playInBubble sets the result when the run is over, also if the scenario panics or ends its goroutine.
 func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result, label string) {
-	r := &run[K]{sim: s, label: label, running: make(map[*call]struct{}), failing: make(map[any]error)}
+	r := &run[K]{sim: s, label: label, running: make(map[*call]struct{}), failing: make(map[processKey]error)}
 	r.Scenario = &Scenario[K]{run: r}
 	returned := false
 	var outcome any

@@ -74,7 +74,7 @@ func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlo
 	granted := make(chan struct{})
 	s.mu.Lock()
 	if maySlow {
-		if by := s.decide(slow, name); by > 0 {
+		if by := s.disturb(slow, name); by > 0 {
 			d += by
 			c := callOf(ctx)
 			s.tellSoonLocked(p, c.text, name, "%s: is slow: its next step takes %v longer", cmp.Or(c.named(), p.name),
@@ -87,8 +87,8 @@ func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlo
 	case <-granted:
 	case <-p.gone:
 	case <-time.After(d + stuckAfter): // A step is granted at its time, unless the run itself waits for one.
-		panic("handlertest: a Client or a Process is used by At, Sometime, Measure, Check or Always, whose calls " +
-			"take no time: use the World")
+		panic("handlertest: a Client or a Process is used by At, Sometime, Others, Measure, Check or Always, " +
+			"whose calls take no time: use the World")
 	}
 	if p.isDead() {
 		runtime.Goexit()
@@ -124,7 +124,7 @@ func (p *Process) crashPoint(where string) {
 	s.mu.Lock()
 	down := time.Duration(0)
 	if !s.over && !p.isDead() {
-		down = s.decide(crashes, "")
+		down = s.disturb(crashes, "")
 	}
 	s.mu.Unlock()
 	if down > 0 {
@@ -164,7 +164,7 @@ func (p *Process) Write(ctx context.Context, what string, write func() error) er
 	}
 	p.tell(ctx, "%s", what)
 	if !unchanged {
-		p.sim.change(1)
+		p.sim.changed(1)
 	}
 	p.crashPoint("after that write")
 	return p.mayFail(ctx, lost, what)
@@ -177,7 +177,7 @@ func (p *Process) mayFail(ctx context.Context, kind, what string) error {
 		return nil // Start and its goroutines have no worker that tries again.
 	}
 	s.mu.Lock()
-	by := s.decide(kind, name)
+	by := s.disturb(kind, name)
 	s.mu.Unlock()
 	if by <= 0 {
 		return nil
@@ -199,7 +199,7 @@ func (p *Process) Conflict(ctx context.Context, what string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if by := s.decide(conflict, name); by > 0 && p.conflictUntil.Before(now.Add(by)) {
+	if by := s.disturb(conflict, name); by > 0 && p.conflictUntil.Before(now.Add(by)) {
 		p.conflictUntil = now.Add(by)
 	}
 	return now.Before(p.conflictUntil)
@@ -231,9 +231,9 @@ func (p *Process) Show(stream, what string, show, list func()) {
 	s, site := p.sim, p.named(stream)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	by := s.decide(lag, site)
+	by := s.disturb(lag, site)
 	if list != nil {
-		if lost := s.decide(relist, site); lost > 0 {
+		if lost := s.disturb(relist, site); lost > 0 {
 			s.tellSoonLocked(p, "", site, "%s: loses its watch of %s for %v", p.name, stream, lost)
 			p.showLocked(site, lost, list)
 			return
@@ -255,8 +255,10 @@ func (p *Process) showLocked(stream string, by time.Duration, show func()) {
 		at = last
 	}
 	p.shown[stream] = at
-	p.sim.addLocked(at, beforeSteps+stream, p, func() {
-		p.sim.change(0)
+	p.sim.addLocked(at, ofCaches+stream, p, func() {
+		p.sim.mu.Lock()
+		p.sim.noteChangeLocked()
+		p.sim.mu.Unlock()
 		show()
 	})
 }

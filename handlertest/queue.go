@@ -20,7 +20,7 @@ func newQueue[K comparable](p *Process) *processQueue[K] {
 	return &processQueue[K]{queue.(workqueue.ExtendedRateLimiting[K]), p}
 }
 
-func (q *processQueue[K]) decide(kind string, key K) time.Duration {
+func (q *processQueue[K]) disturb(kind string, key K) time.Duration {
 	if q.process.isDead() {
 		// The pool also takes keys of a queue that the crash shuts down: which ones depends on the scheduler of Go.
 		return 0
@@ -28,7 +28,7 @@ func (q *processQueue[K]) decide(kind string, key K) time.Duration {
 	s, name := q.process.sim, q.process.named(textOf(key)) // Another process may do the same at this moment.
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.decide(kind, name)
+	return s.disturb(kind, name)
 }
 
 // after lets add happen after d, and says so in the story.
@@ -43,7 +43,7 @@ func (q *processQueue[K]) after(d time.Duration, key K, what string, add func())
 
 // addLate calls add, perhaps later.
 func (q *processQueue[K]) addLate(key K, add func()) {
-	if d := q.decide(late, key); d > 0 {
+	if d := q.disturb(late, key); d > 0 {
 		q.after(d, key, "an add reaches the queue late", add)
 	} else {
 		add()
@@ -66,7 +66,7 @@ func (q *processQueue[K]) Next(ctx context.Context) (workqueue.HandOut[K], error
 	if err != nil {
 		return h, err
 	}
-	if d := q.decide(again, h.Key); d > 0 {
+	if d := q.disturb(again, h.Key); d > 0 {
 		q.after(d, h.Key, "is added once more", func() { q.ExtendedRateLimiting.Add(h.Key) })
 	}
 	return h, nil

@@ -3,6 +3,7 @@ package handlertest
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ type activity struct {
 	busy    bool     // A process starts, or a key is queued or held, or a call runs.
 	called  int      // how many calls have begun
 	running []string // the calls
-	settled bool     // Nothing has changed for Settle, and each waiting key was called twice since.
+	settled bool     // Nothing has happened for Settle, and each waiting key was called twice since.
 	failing []string // the keys that wait because their last call has failed, and why
 }
 
@@ -62,21 +63,21 @@ func (r *run[K]) activity() (now activity) {
 		}
 	}
 	slices.Sort(now.running)
-	now.settled = time.Since(r.sim.lastChange) >= r.Settle
+	now.settled = time.Since(r.sim.lastChange) >= r.Settle && time.Since(r.sim.disturbedUntil) >= r.Settle
 	calls := maps.Clone(r.sim.calmCalls)
 	failing := maps.Clone(r.failing)
 	r.sim.mu.Unlock()
 
 	now.busy = now.busy || len(now.running) > 0
 	for _, m := range r.members {
-		s := m.queue.Snapshot(512)
+		s := m.queue.Snapshot(math.MaxInt)
 		now.busy = now.busy || s.Stats.Queued+s.Stats.Processing > 0
 		for _, k := range s.Waiting {
-			// A key that comes back by itself must have come twice per process: it may fail once on each
-			// replica and then succeed. Calls that were disturbed do not count.
-			now.settled = now.settled && calls[k.Key] >= 2*len(r.members)
-			if err := failing[k.Key]; err != nil {
-				now.failing = append(now.failing, fmt.Sprintf("%s still fails: %v", textOf(k.Key), err))
+			// A key that comes back by itself must have come twice: it may fail once and then succeed.
+			at := processKey{m.Process, k.Key}
+			now.settled = now.settled && calls[at] >= 2
+			if err := failing[at]; err != nil {
+				now.failing = append(now.failing, fmt.Sprintf("%s still fails: %v", m.named(textOf(k.Key)), err))
 			}
 		}
 	}

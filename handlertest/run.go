@@ -25,11 +25,17 @@ type run[K comparable] struct {
 	members []*member[K] // the processes that live, or will start again
 	// running are the calls that run now. The sim's mu guards it.
 	running map[*call]struct{}
-	// failing is why the last call of a key has failed, if its handler does not say when it wants to be
+	// failing is why the last call for a key has failed, if its handler does not say when it wants to be
 	// called again. It is guarded likewise.
-	failing map[any]error
+	failing map[processKey]error
 	always  []invariant
 	checks  []func() error
+}
+
+// processKey is a key in one life of a process.
+type processKey struct {
+	process *Process
+	key     any
 }
 
 // member is a process with its queue.
@@ -52,13 +58,14 @@ func (r *run[K]) prepare() {
 	r.Settle = cmp.Or(r.Settle, 10*time.Second)
 	r.prepareOptions()
 	r.sim.byScript = int(r.sim.changes.Load())
+	r.sim.begin()
 	r.members = make([]*member[K], max(r.Replicas, 1))
 	for i := range r.members { // One after the other.
 		r.sim.after(0, "", nil, func() { r.start(i) })
 	}
 }
 
-// prepareOptions makes the options those of a pool that ends with its process. It notes which keys fail.
+// prepareOptions makes the options those of a pool that ends with its process.
 func (r *run[K]) prepareOptions() {
 	o := &r.Options
 	if o.MaxRetries != worker.UnlimitedRetries {
@@ -67,17 +74,23 @@ func (r *run[K]) prepareOptions() {
 	o.Workers = cmp.Or(o.Workers, 2)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Drain, o.CancelGrace, o.KeepQueue = worker.Nothing, worker.NoGrace, false
-	finish := o.OnFinish
+}
+
+// optionsOf returns the options of a process's pool, which notes which keys fail.
+func (r *run[K]) optionsOf(p *Process) worker.Options[K] {
+	o := r.Options
 	o.OnFinish = func(ctx context.Context, res worker.Result[K]) {
+		at := processKey{p, res.Key}
 		r.sim.mu.Lock()
-		if delete(r.failing, res.Key); res.Next == worker.NextRetry && res.After == 0 {
-			r.failing[res.Key] = res.Err
+		if delete(r.failing, at); res.Next == worker.NextRetry && res.After == 0 {
+			r.failing[at] = res.Err
 		}
 		r.sim.mu.Unlock()
-		if finish != nil {
-			finish(ctx, res)
+		if r.Options.OnFinish != nil {
+			r.Options.OnFinish(ctx, res)
 		}
 	}
+	return o
 }
 
 // start begins a life of the i-th process.
@@ -96,7 +109,9 @@ func (r *run[K]) start(i int) {
 		r.sim.after(down, p.name, nil, func() { r.start(i) })
 	}
 	p.tell(p.ctx, "starts")
-	r.sim.change(0) // The pool of a new life has counted no failures.
+	r.sim.mu.Lock()
+	r.sim.noteChangeLocked() // Its caches are new.
+	r.sim.mu.Unlock()
 	for _, w := range r.worlds {
 		w.attach(p, m.queue)
 	}
@@ -121,7 +136,7 @@ func (r *run[K]) life(m *member[K]) {
 	for _, w := range r.worlds {
 		w.addListed(m.Process, m.queue, added)
 	}
-	pool := worker.New(m.queue, handle(r, m.Process, h), r.Options)
+	pool := worker.New(m.queue, handle(r, m.Process, h), r.optionsOf(m.Process))
 	m.started.Store(true)
 	if err := pool.Run(m.ctx); err != nil && !m.isDead() {
 		r.sim.failRun("ended", "%s: the workers have ended: %v", m.name, err)

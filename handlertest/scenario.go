@@ -26,9 +26,9 @@ type Scenario[K comparable] struct {
 	// tries. Values are compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds,
 	// which also are equal if their texts are.
 	Measure func() any
-	// Settle is how long nothing must change until a run ends. A key that still comes back by itself must
-	// also have come twice since, undisturbed. If something outside the Worlds becomes ready by time, set
-	// Settle longer than that, or let At make it ready. Zero means 10 s.
+	// Settle is how long nothing must change, and no disturbance last, until a run ends. A key that still comes
+	// back by itself must also have come twice since. If something outside the Worlds becomes ready by time,
+	// set Settle longer than that, or let At make it ready. Zero means 10 s.
 	Settle time.Duration
 	// Runs is how many runs there are with one disturbance, and how many under random schedules, each at most.
 	// It is for programs whose runs take long. Zero means 400 and 1,000.
@@ -56,7 +56,7 @@ func (s *Scenario[K]) Sometime(what string, do func()) {
 	})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if after := m.decide(sometime, what); after > 0 {
+	if after := m.disturb(sometime, what); after > 0 {
 		m.addLocked(m.began.Add(after), "", nil, tell)
 	} else {
 		m.atRest = append(m.atRest, tell)
@@ -64,7 +64,7 @@ func (s *Scenario[K]) Sometime(what string, do func()) {
 }
 
 // Others declares a program beside the tested one, such as the controller that completes Jobs: react
-// is called, in the name of others, 5 ms after something has changed, sometimes later, and once for all that
+// is called, in the name of others, 5 ms after the truth has changed, sometimes later, and once for all that
 // has changed since its last call. It looks at the truth and does what that program would do. When nothing is
 // left to do it must change nothing, or the run never comes to rest. The name is for the story.
 func (s *Scenario[K]) Others(name string, react func()) {
@@ -78,7 +78,7 @@ func (s *Scenario[K]) Others(name string, react func()) {
 
 // Changed tells the run that somebody else has changed a world of the program's own. A [World] does so
 // itself.
-func (s *Scenario[K]) Changed() { s.run.sim.change(0) }
+func (s *Scenario[K]) Changed() { s.run.sim.changed(0) }
 
 // Always declares what must hold at each moment: holds is called after every event of a run, and a run in
 // which it returns an error fails. It must not take time. The name is for the report.

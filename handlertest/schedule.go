@@ -20,12 +20,11 @@ type site struct {
 
 // The kinds of disturbances. Their durations mean:
 const (
-	crashes = "crash" // how long the process is down
-	lag     = "lag"   // how much later the cache shows a change
-	// how long the watch is lost before the cache lists anew, and so skips what was in between
-	relist   = "relist"
+	crashes  = "crash"    // how long the process is down
+	lag      = "lag"      // how much later the cache shows a change
+	relist   = "relist"   // how long the watch is lost before the cache lists anew, and skips changes
 	slow     = "slow"     // how much longer the beginning of a call, or a call of a client, takes
-	late     = "late"     // how much later an add reaches the queue
+	late     = "late"     // how much later an add reaches the queue, or another program reacts
 	again    = "again"    // how long after a key was handed out it is added once more
 	fail     = "fail"     // how long a call of a client takes to fail
 	lost     = "lost"     // how long after a write took effect its caller gets an error

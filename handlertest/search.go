@@ -144,11 +144,10 @@ func oneByOne(first result) []schedule {
 				crashing = append(crashing, schedule{here: 10 * time.Millisecond}, schedule{here: 3 * time.Second})
 			case fail, lost, conflict:
 				failing = append(failing, schedule{here: sizes[0]})
-			}
-		}
-		if at.kind == sometime {
-			for _, moment := range first.moments {
-				meanwhile = append(meanwhile, schedule{{sometime, at.name, at.n}: moment})
+			case sometime:
+				for _, moment := range first.moments {
+					meanwhile = append(meanwhile, schedule{here: moment})
+				}
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,24 @@ func setsStatus(_ process, apps client) handler {
 		web.Value.Status = web.Value.Spec
 		_, err = apps.Update(ctx, web)
 		return err
+	}
+}
+
+// loadedByA has a right handler for whose other keys the call for one must come first.
+func loadedByA(s scenario) {
+	apps := apps(s)
+	apps.Set("a", app{})
+	apps.Set("b", app{})
+	s.Start = func(process) handler {
+		var loaded atomic.Bool
+		return func(_ context.Context, key string) error {
+			if key == "a" {
+				loaded.Store(true)
+			} else if !loaded.Load() {
+				return errNotWired
+			}
+			return nil
+		}
 	}
 }
 
@@ -84,6 +103,8 @@ func TestNotAccused(t *testing.T) {
 				return func(context.Context, string) error { return errNotWired }
 			})(s)
 		}},
+		{"fails while another call is slow", "slow:a#1=10s", loadedByA},
+		{"fails while another call is late", "late:a#1=10s", loadedByA},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.schedule != "" {

@@ -41,12 +41,13 @@ type sim struct {
 	atRest    []func()
 
 	// When the run is at rest, or takes too long.
+	begun          bool      // the scenario is declared
 	disturbedUntil time.Time // the end of the last disturbance so far
 	lastChange     time.Time // of the truth, or of what a cache shows of it
 	writes         int       // after the disturbances
 	calmSteps      int       // the events that happened while nothing was disturbed
 	callsBegun     int
-	calmCalls      map[any]int // by key, since something has changed or a call was disturbed
+	calmCalls      map[processKey]int // since something has changed, and after the disturbances
 
 	// What is known of it.
 	story           []told // nil unless telling
@@ -67,14 +68,17 @@ type event struct {
 	do    func()
 }
 
-// beforeSteps begins the labels of what caches show: it comes before the steps of the same moment, for all
-// names of objects and keys.
-const beforeSteps = "\x00"
+// These begin the labels of what comes before the steps of the same moment, for all names of objects and keys.
+const (
+	ofCaches    = "\x00" // what caches show
+	afterCaches = "\x01" // what other programs do
+)
 
 func newSim(d decider, telling bool) *sim {
 	now := time.Now()
 	return &sim{began: now, lastEvent: now, lastChange: now, wake: make(chan struct{}, 1), decider: d,
-		telling: telling, known: make(map[acceptance]bool), calmCalls: make(map[any]int), afterEvents: func() {}}
+		telling: telling, known: make(map[acceptance]bool), calmCalls: make(map[processKey]int),
+		afterEvents: func() {}}
 }
 
 // after lets do happen after d. Its label is for the order of events that happen at the same time.
@@ -111,42 +115,47 @@ func (s *sim) next() (*event, time.Duration) {
 	return e, 0
 }
 
-// failRun ends the run. The first failure counts.
+// failRun ends the run, unless the failure is accepted and the run continues as it would without it. The first
+// failure counts.
 func (s *sim) failRun(kind, format string, args ...any) {
 	f := &failure{kind: kind, text: fmt.Sprintf(format, args...)}
 	s.mu.Lock()
-	// After these a run continues as it would without them.
 	canGoOn := kind == "check" || kind == "fails" || strings.HasPrefix(kind, "always ")
 	if known := f.acceptedBy(s.accepted); canGoOn && known != nil {
 		s.known[known[0]] = true
-	} else if s.failed == nil {
+		s.mu.Unlock()
+		return
+	}
+	if s.failed == nil {
 		s.failed = f
 	}
 	s.mu.Unlock()
 	s.after(0, "", nil, func() {}) // Wakes drive.
 }
 
-// decide says whether the next site of a kind and name is disturbed. What disturbed calls did says nothing
-// about the undisturbed ones that follow. The caller locks.
-func (s *sim) decide(kind, name string) time.Duration {
-	by := s.decider.decide(kind, name)
-	if until := time.Now().Add(by); by > 0 && kind != sometime && until.After(s.disturbedUntil) {
-		s.disturbedUntil = until
-	}
-	if by > 0 && faultOf[kind]&(Slow|failedCalls) != 0 {
+// disturb says whether the next site of a kind and name is disturbed, and notes for how long. What calls did
+// before says nothing about those that follow. The caller locks.
+func (s *sim) disturb(kind, name string) time.Duration {
+	by := s.decide(kind, name)
+	if by > 0 && kind != sometime {
 		clear(s.calmCalls)
+		// A step that is slow takes the time of a step as well.
+		if until := time.Now().Add(by + stepTime); until.After(s.disturbedUntil) {
+			s.disturbedUntil = until
+		}
 	}
 	return by
 }
 
-// change notes that the truth, or what a cache shows of it, has changed: by that many writes of processes.
-func (s *sim) change(writes int) {
+// isCalm reports whether no disturbance lasts. The caller locks.
+func (s *sim) isCalm() bool { return time.Now().After(s.disturbedUntil) }
+
+// changed notes that the truth has changed, by that many writes of processes. Other programs react.
+func (s *sim) changed(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.calmCalls)
-	s.changes.Add(1)
-	s.lastChange = time.Now()
-	if s.lastChange.After(s.disturbedUntil) {
+	s.noteChangeLocked()
+	if s.isCalm() {
 		s.writes += writes
 	}
 	for _, r := range s.reactions {
@@ -154,9 +163,16 @@ func (s *sim) change(writes int) {
 	}
 }
 
+// noteChangeLocked notes that the truth, or what a process knows of it, has changed.
+func (s *sim) noteChangeLocked() {
+	clear(s.calmCalls)
+	s.changes.Add(1)
+	s.lastChange = time.Now()
+}
+
 // nextVersion is called when a world has changed.
 func (s *sim) nextVersion() int64 {
-	s.change(0)
+	s.changed(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
@@ -177,7 +193,7 @@ func (s *sim) countStep() {
 	defer s.mu.Unlock()
 	mayStep, mayWrite := maxSteps+s.byScript*maxSteps/100, maxWrites+s.byScript*maxWrites/100
 	// Steps during a disturbance count a tenth: a stale cache may cause many.
-	if time.Now().After(s.disturbedUntil) {
+	if s.isCalm() {
 		s.calmSteps++
 	}
 	tooLong := func(after int, what, still string) {

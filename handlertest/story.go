@@ -108,7 +108,7 @@ func storiesOf(here, undisturbed []told, differing []string) string {
 		text += fmt.Sprintf("(%d lines about other keys are left out)\n", left)
 	}
 	if rest := undisturbed[same:]; len(rest) > 0 {
-		text += fmt.Sprintf("\nundisturbed, from where the stories part:\n%s", cut(rest, 20, 10))
+		text += fmt.Sprintf("\nundisturbed, from where the stories part:\n%s", cut(folded(rest), 20, 10))
 	}
 	return text
 }
@@ -117,12 +117,21 @@ func storiesOf(here, undisturbed []told, differing []string) string {
 // first. A call concerns one of the lines in which the outcomes differ if its key stands there, or if it says
 // the label of the object that the line is about.
 func concerning(here, undisturbed []told, differing []string) (_, _ []told, left int) {
-	concerns := make(map[string]bool)
+	var labels []*regexp.Regexp
+	for _, d := range differing {
+		label, _, _ := strings.Cut(d, " = ")
+		labels = append(labels, word(label))
+	}
+	concerns := make(map[string]bool) // by keys
 	for _, line := range slices.Concat(here, undisturbed) {
-		name := line.key[strings.LastIndex(line.key, "/")+1:] // without the namespace
-		for _, d := range differing {
-			label, _, _ := strings.Cut(d, " = ")
-			concerns[line.key] = line.key != "" && (concerns[line.key] || says(d, name) || says(line.text, label))
+		if _, seen := concerns[line.key]; !seen && line.key != "" {
+			name := word(line.key[strings.LastIndex(line.key, "/")+1:]) // without the namespace
+			concerns[line.key] = slices.ContainsFunc(differing, name.MatchString)
+		}
+		if line.key != "" && !concerns[line.key] {
+			concerns[line.key] = slices.ContainsFunc(labels, func(label *regexp.Regexp) bool {
+				return label.MatchString(line.text)
+			})
 		}
 	}
 	if !slices.Contains(slices.Collect(maps.Values(concerns)), true) {
@@ -133,7 +142,7 @@ func concerning(here, undisturbed []told, differing []string) (_, _ []told, left
 	return kept, slices.DeleteFunc(slices.Clone(undisturbed), other), len(here) - len(kept)
 }
 
-// says reports whether a text has a word, which may be any text, between others.
-func says(text, word string) bool {
-	return regexp.MustCompile(`(^|[^\pL\pN])` + regexp.QuoteMeta(word) + `($|[^\pL\pN])`).MatchString(text)
+// word matches texts that have a word, which may be any text, between others.
+func word(text string) *regexp.Regexp {
+	return regexp.MustCompile(`(^|[^\pL\pN])` + regexp.QuoteMeta(text) + `($|[^\pL\pN])`)
 }

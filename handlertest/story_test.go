@@ -51,4 +51,7 @@ func TestLongLinesDiffer(t *testing.T) {
 	if strings.Count(f.text, "x") > 4*60+1500 || !strings.Contains(f.text, "missing") {
 		t.Errorf("one is the beginning of the other:\n%s", f.text)
 	}
+	if f = outcomeDiffers("a\nb", "b\na"); !strings.Contains(f.text, "here:        b\na") {
+		t.Errorf("the order of the lines differs: %s", f.text)
+	}
 }

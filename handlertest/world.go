@@ -38,8 +38,7 @@ type Object[K comparable, V any] struct {
 //
 // Values are copied by their method DeepCopy() V or, without one, by assignment.
 //
-// All methods but Client may be called by the function of Converges and by those of Scenario.At. They do not
-// block.
+// All methods but Client are for the scenario, and for what it declares. They do not block.
 type World[K comparable, V any] struct {
 	sim  *sim
 	name string

@@ -141,40 +141,44 @@ func page(list client.ObjectList, all []client.Object, options client.ListOption
 	return all
 }
 
-// fieldValues returns what an object has in a field by which it may be selected.
-type fieldValues func(o client.Object, by fields.Requirement) ([]string, error)
+// fieldValues returns what objects have in a field by which they may be selected.
+type fieldValues func(by fields.Requirement) (func(o client.Object) []string, error)
 
 // selected returns those of all that options ask for.
 func selected(all []client.Object, options client.ListOptions,
 	values fieldValues) (found []client.Object, err error) {
 	for _, o := range all {
-		ok := (options.Namespace == "" || options.Namespace == o.GetNamespace()) &&
-			(options.LabelSelector == nil || options.LabelSelector.Matches(labels.Set(o.GetLabels())))
-		if ok && options.FieldSelector != nil {
-			for _, by := range options.FieldSelector.Requirements() {
-				has, err := values(o, by)
-				if err != nil {
-					return nil, err
-				}
-				ok = ok && slices.Contains(has, by.Value) == (by.Operator != selection.NotEquals)
-			}
-		}
-		if ok {
+		if (options.Namespace == "" || options.Namespace == o.GetNamespace()) &&
+			(options.LabelSelector == nil || options.LabelSelector.Matches(labels.Set(o.GetLabels()))) {
 			found = append(found, o)
 		}
+	}
+	if options.FieldSelector == nil {
+		return found, nil
+	}
+	for _, by := range options.FieldSelector.Requirements() {
+		valuesOf, err := values(by)
+		if err != nil {
+			return nil, err
+		}
+		found = slices.DeleteFunc(found, func(o client.Object) bool {
+			return slices.Contains(valuesOf(o), by.Value) != (by.Operator != selection.NotEquals)
+		})
 	}
 	return found, nil
 }
 
-// fieldOf returns what an object has at a path such as spec.nodeName, by which an API server may select.
-func fieldOf(o client.Object, by fields.Requirement) ([]string, error) {
+// fieldOf returns what objects have at a path such as spec.nodeName, by which an API server may select.
+func fieldOf(by fields.Requirement) (func(o client.Object) []string, error) {
 	path := strings.Split(by.Field, ".")
 	if !slices.Contains([]string{"metadata", "spec", "status", "type", "involvedObject"}, path[0]) {
 		return nil, apierrors.NewBadRequest("field label not supported: " + by.Field)
 	}
-	value, found, _ := unstructured.NestedFieldNoCopy(contentOf(o), path...)
-	if !found {
-		value = ""
-	}
-	return []string{fmt.Sprint(value)}, nil
+	return func(o client.Object) []string {
+		value, found, _ := unstructured.NestedFieldNoCopy(contentOf(o), path...)
+		if !found {
+			value = ""
+		}
+		return []string{fmt.Sprint(value)}
+	}, nil
 }

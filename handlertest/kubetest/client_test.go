@@ -289,6 +289,9 @@ func TestLabels(t *testing.T) {
 		if err := c.Get(ctx, client.ObjectKey{Namespace: "d", Name: "n"}, node); err != nil {
 			t.Errorf("an object without a namespace: %v", err)
 		}
+		if err := c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "n"}}); err == nil {
+			t.Error("a ConfigMap is in no namespace")
+		}
 	}, nil)
 }
 

@@ -34,14 +34,15 @@ type Cluster struct {
 	mu       sync.Mutex
 	truth    objects
 	version  int
-	uids     map[types.UID]bool               // of what exists
+	byUID    map[types.UID]client.Object      // all of truth
 	global   map[schema.GroupVersionKind]bool // kinds whose objects are in no namespace
 	managers []*Manager                       // of the processes that have not crashed
+	refusals int                              // of what the garbage collector does
 }
 
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
 func NewCluster(s *Scenario, scheme *runtime.Scheme) *Cluster {
-	c := &Cluster{scheme: scheme, scenario: s, truth: make(objects), uids: make(map[types.UID]bool),
+	c := &Cluster{scheme: scheme, scenario: s, truth: make(objects), byUID: make(map[types.UID]client.Object),
 		global: make(map[schema.GroupVersionKind]bool)}
 	s.Others("the garbage collector", c.collectGarbage)
 	return c

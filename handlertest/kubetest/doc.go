@@ -29,7 +29,8 @@
 //
 // It has no validation but that of metadata, no defaults but those of Cluster.Default, no conversion between
 // versions, no other subresources, and no quotas. A pod is gone at once, without a grace period. The
-// garbage collector reacts to changes as what Scenario.Others declares does: 5 ms later, or still later.
+// garbage collector reacts as what Scenario.Others declares does, 5 ms after a change or later; of
+// objects that own each other, a deletion in the foreground never ends.
 // Cluster.OnChange may refuse a write, as an admission webhook does.
 //
 // # What is compared

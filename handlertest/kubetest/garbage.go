@@ -15,14 +15,17 @@ func (c *Cluster) collectGarbage() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, o := range c.all() {
-		exists := func(r metav1.OwnerReference) bool { return c.uids[r.UID] }
-		owners := o.GetOwnerReferences()
+		finalizers := o.GetFinalizers()
 		switch {
-		case c.truth[kindIn(o)][client.ObjectKeyFromObject(o)] != o: // A step before has changed it.
-		case o.GetDeletionTimestamp() != nil:
-			c.finishDeletion(o)
-		case len(owners) > 0 && !slices.ContainsFunc(owners, exists):
-			c.deleteGarbage(o)
+		case c.byUID[o.GetUID()] != o: // A step before has changed it.
+		case o.GetDeletionTimestamp() == nil:
+			c.collect(o)
+		case slices.Contains(finalizers, metav1.FinalizerOrphanDependents):
+			if c.orphan(c.dependents(o), o.GetUID()) {
+				c.removeFinalizer(o, metav1.FinalizerOrphanDependents)
+			}
+		case isDeletingDependents(o) && !c.isBlocked(o):
+			c.removeFinalizer(o, metav1.FinalizerDeleteDependents)
 		}
 	}
 }
@@ -38,70 +41,114 @@ func (c *Cluster) all() (all []client.Object) {
 	return all
 }
 
-// finishDeletion does the next step with an owner that is being deleted: as a finalizer says, it orphans the
-// dependents, or deletes them first and waits for those that block.
-func (c *Cluster) finishDeletion(owner client.Object) {
-	uid, finalizer := owner.GetUID(), metav1.FinalizerDeleteDependents
-	var dependents, living []client.Object
-	blocked := false
-	for _, o := range c.all() {
-		if ref := refersTo(o, uid); ref != nil {
-			dependents = append(dependents, o)
-			if o.GetDeletionTimestamp() == nil {
-				living = append(living, o)
-			}
-			blocked = blocked || ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
+// collect deletes an object that has lost its owners. If it has others, they keep it, and the references to
+// those that are lost are taken out.
+func (c *Cluster) collect(o client.Object) {
+	var lost []types.UID // These do not exist, or wait for the end of their dependents.
+	kept, awaited := false, false
+	for _, ref := range o.GetOwnerReferences() {
+		switch owner := c.ownerOf(o, ref); {
+		case owner == nil:
+			lost = append(lost, ref.UID)
+		case isDeletingDependents(owner):
+			lost, awaited = append(lost, ref.UID), true
+		default:
+			kept = true
 		}
 	}
 	switch {
-	case slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents):
-		finalizer = metav1.FinalizerOrphanDependents
-		for _, o := range dependents {
-			c.orphan(o, uid)
-		}
-	case !slices.Contains(owner.GetFinalizers(), finalizer):
-		return
-	case len(living) > 0:
-		for _, o := range dependents {
-			if len(o.GetOwnerReferences()) > 1 { // Without owners that exist, it is garbage then.
-				c.orphan(o, uid)
-			} else {
-				c.deleteGarbage(o)
-			}
-		}
-		return
-	case blocked:
-		return
+	case len(lost) == 0:
+	case kept:
+		c.disown(o, lost...)
+	case awaited && len(c.dependents(o)) > 0: // Its owner also waits for them.
+		foreground := metav1.DeletePropagationForeground
+		c.deleteGarbage(o, &foreground)
+	default:
+		c.deleteGarbage(o, nil)
 	}
-	now := owner.DeepCopyObject().(client.Object)
-	now.SetFinalizers(slices.DeleteFunc(now.GetFinalizers(), func(f string) bool { return f == finalizer }))
-	if len(now.GetFinalizers()) == 0 {
-		now = nil
-	}
-	c.scenario.Tell("is done with what %s owns", textOf(kindIn(owner), owner))
-	_ = c.put(kindIn(owner), owner, now, false)
 }
 
-// refersTo returns the reference of an object to an owner, or nil.
-func refersTo(o client.Object, owner types.UID) *metav1.OwnerReference {
-	for _, r := range o.GetOwnerReferences() {
-		if r.UID == owner {
-			return &r
+// ownerOf returns the owner to which an object refers, or nil. There is none in another namespace.
+func (c *Cluster) ownerOf(o client.Object, ref metav1.OwnerReference) client.Object {
+	owner := c.byUID[ref.UID]
+	if owner != nil && owner.GetNamespace() != "" && owner.GetNamespace() != o.GetNamespace() {
+		return nil
+	}
+	return owner
+}
+
+// isDeletingDependents reports whether an object is being deleted in the foreground.
+func isDeletingDependents(o client.Object) bool {
+	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
+}
+
+// dependents returns the objects that refer to an owner.
+func (c *Cluster) dependents(owner client.Object) []client.Object {
+	return slices.DeleteFunc(c.all(), func(o client.Object) bool { return c.refTo(owner, o) == nil })
+}
+
+// refTo returns the reference of an object to an owner, or nil.
+func (c *Cluster) refTo(owner, o client.Object) *metav1.OwnerReference {
+	for _, ref := range o.GetOwnerReferences() {
+		if c.ownerOf(o, ref) == owner {
+			return &ref
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) deleteGarbage(o client.Object) {
-	if err := c.remove(kindIn(o), o, nil, false); err == nil {
-		c.scenario.Tell("deletes %s", textOf(kindIn(o), o))
-	}
+// isBlocked reports whether the end of an owner waits for a dependent.
+func (c *Cluster) isBlocked(owner client.Object) bool {
+	return slices.ContainsFunc(c.all(), func(o client.Object) bool {
+		ref := c.refTo(owner, o)
+		return ref != nil && ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
+	})
 }
 
-// orphan takes the reference to an owner out of a dependent.
-func (c *Cluster) orphan(o client.Object, owner types.UID) {
+// removeFinalizer is the last step with an owner that is being deleted.
+func (c *Cluster) removeFinalizer(owner client.Object, finalizer string) {
+	now := owner.DeepCopyObject().(client.Object)
+	now.SetFinalizers(slices.DeleteFunc(now.GetFinalizers(), func(f string) bool { return f == finalizer }))
+	if len(now.GetFinalizers()) == 0 {
+		now = nil
+	}
+	c.step("is done with what "+textOf(kindIn(owner), owner)+" owns", c.put(kindIn(owner), owner, now, false))
+}
+
+func (c *Cluster) deleteGarbage(o client.Object, policy *metav1.DeletionPropagation) {
+	c.step("deletes "+textOf(kindIn(o), o), c.remove(kindIn(o), o, policy, false))
+}
+
+// orphan takes the reference to an owner out of its dependents, and reports whether it could.
+func (c *Cluster) orphan(dependents []client.Object, owner types.UID) bool {
+	done := true
+	for _, o := range dependents {
+		done = c.disown(o, owner) && done
+	}
+	return done
+}
+
+// disown takes the references to owners out of an object.
+func (c *Cluster) disown(o client.Object, owners ...types.UID) bool {
 	now := o.DeepCopyObject().(client.Object)
 	now.SetOwnerReferences(slices.DeleteFunc(now.GetOwnerReferences(),
-		func(r metav1.OwnerReference) bool { return r.UID == owner }))
-	_ = c.put(kindIn(o), o, now, false)
+		func(ref metav1.OwnerReference) bool { return slices.Contains(owners, ref.UID) }))
+	return c.step("takes owners out of "+textOf(kindIn(o), o), c.put(kindIn(o), o, now, false))
+}
+
+// maxRefusals is how many steps the collector tries again that OnChange has refused. A hook that refuses them
+// always would keep the run from coming to rest.
+const maxRefusals = 20
+
+// step notes what has become of a step.
+func (c *Cluster) step(what string, err error) bool {
+	if err == nil {
+		c.scenario.Tell("%s", what)
+		return true
+	}
+	c.scenario.Tell("%s: %v", what, err)
+	if c.refusals++; c.refusals <= maxRefusals {
+		c.scenario.Changed() // It looks at all again.
+	}
+	return false
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -75,7 +76,7 @@ func TestChildrenOfADeletedOwner(t *testing.T) {
 }
 
 // Deletions in the foreground wait for the dependents that block them, and orphans lose their owner first. A
-// dependent that another object also owns stays.
+// dependent that another object also owns stays. A collector that was refused tries again.
 func TestPropagation(t *testing.T) {
 	yes := true
 	of := func(owners ...client.Object) (refs []metav1.OwnerReference) {
@@ -85,7 +86,15 @@ func TestPropagation(t *testing.T) {
 		}
 		return refs
 	}
-	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
+	others(t, func(ctx context.Context, cluster *kubetest.Cluster, c client.Client) {
+		refused := make(map[string]bool)
+		cluster.OnChange = func(old, now client.Object) error {
+			if old == nil || refused[old.GetName()] || !strings.HasPrefix(old.GetName(), "of-") {
+				return nil
+			}
+			refused[old.GetName()] = true
+			return errors.New("not now")
+		}
 		other := &corev1.ConfigMap{ObjectMeta: meta("other")}
 		err := c.Create(ctx, other)
 		for name, policy := range map[string]metav1.DeletionPropagation{"b": metav1.DeletePropagationBackground,
@@ -112,6 +121,19 @@ func TestPropagation(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+		// What depends on a dependent goes first as well, and an owner in another namespace is none.
+		top := &corev1.ConfigMap{ObjectMeta: meta("top")}
+		err = c.Create(ctx, top)
+		middle, leaf := &corev1.ConfigMap{ObjectMeta: meta("middle")}, &corev1.Pod{ObjectMeta: meta("leaf")}
+		middle.OwnerReferences, leaf.Finalizers = of(top), []string{finalizer}
+		err = errors.Join(err, c.Create(ctx, middle))
+		leaf.OwnerReferences = of(middle)
+		astray := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "astray",
+			OwnerReferences: of(other)}}
+		if err = errors.Join(err, c.Create(ctx, leaf), c.Create(ctx, astray),
+			c.Delete(ctx, top, client.PropagationPolicy(metav1.DeletePropagationForeground))); err != nil {
+			t.Error(err)
+		}
 	}, func(c client.Client) {
 		var pods corev1.PodList
 		var owners corev1.ConfigMapList
@@ -120,8 +142,9 @@ func TestPropagation(t *testing.T) {
 		for _, pod := range pods.Items {
 			left = append(left, fmt.Sprint(pod.Name, len(pod.OwnerReferences)))
 		}
-		if want := []string{"of-both-b2", "of-both-f1", "of-both-o1", "of-both-w1", "of-o0", "of-w1"}; err != nil ||
-			len(owners.Items) != 3 || !slices.Equal(left, want) { // One more keeps the controller busy.
+		if want := []string{"leaf1", "of-both-b1", "of-both-f1", "of-both-o1", "of-both-w1", "of-o0",
+			"of-w1"}; err != nil || len(owners.Items) != 5 || !slices.Equal(left, want) {
+			// One more owner keeps the controller busy.
 			t.Errorf("%v and %d owners are left, %v, want %v", left, len(owners.Items), err, want)
 		}
 	})

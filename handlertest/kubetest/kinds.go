@@ -53,15 +53,24 @@ func (c *Cluster) hasStatus(kind schema.GroupVersionKind) bool {
 	return ok
 }
 
-// isGlobal reports whether the objects of a kind are in no namespace: as the last one that was created, or as
-// Kubernetes' own.
+// globalKinds are Kubernetes' own kinds whose objects are in no namespace.
+var globalKinds = []string{"CSIDriver", "CSINode", "CertificateSigningRequest", "ClusterRole",
+	"ClusterRoleBinding", "ClusterTrustBundle", "ComponentStatus", "DeviceClass", "DeviceTaintRule", "FlowSchema",
+	"IPAddress", "IngressClass", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+	"MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "PriorityClass",
+	"PriorityLevelConfiguration", "ResourceSlice", "RuntimeClass", "SelfSubjectAccessReview",
+	"SelfSubjectReview", "SelfSubjectRulesReview", "ServiceCIDR", "StorageClass", "StorageVersion",
+	"StorageVersionMigration", "SubjectAccessReview", "TokenReview", "ValidatingAdmissionPolicy",
+	"ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "VolumeAttachment",
+	"VolumeAttributesClass"}
+
+// isGlobal reports whether the objects of a kind are in no namespace. Those of other kinds than Kubernetes'
+// are as the first one that was created.
 func (c *Cluster) isGlobal(kind schema.GroupVersionKind) bool {
-	if global, ok := c.global[kind]; ok {
-		return global
+	if isKubernetes(kind) {
+		return slices.Contains(globalKinds, kind.Kind)
 	}
-	return isKubernetes(kind) && slices.Contains([]string{"Namespace", "Node", "PersistentVolume", "ClusterRole",
-		"ClusterRoleBinding", "StorageClass", "PriorityClass", "CSIDriver", "IngressClass", "RuntimeClass",
-		"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}, kind.Kind)
+	return c.global[kind]
 }
 
 // kindMapper is a mapper for the kinds in the scheme, and those that have objects.

@@ -95,7 +95,7 @@ func TestReconciler(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "200")
 	kubetest.Converges(t, scenarioOfWebs(true))
 	found := kubetest.Find(t, scenarioOfWebs(false))
-	wantReport(t, found, "extra:   Pod/d/web-* (4)", "web: creates Pod d/web-*",
+	wantReport(t, found, "extra:   Pod d/web-* (4)", "web: creates Pod d/web-*",
 		"undisturbed, from where the stories part")
 	t.Log(found)
 }

@@ -36,7 +36,7 @@ func (c *Cluster) measured(kind schema.GroupVersionKind, o client.Object) (label
 	if err != nil {
 		panic(err)
 	}
-	return kind.Kind + "/" + strings.TrimPrefix(o.GetNamespace()+"/", "/") + name, string(data)
+	return kind.Kind + " " + strings.TrimPrefix(o.GetNamespace()+"/", "/") + name, string(data)
 }
 
 // withoutTimes takes times, UIDs and observed generations out.

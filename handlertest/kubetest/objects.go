@@ -49,7 +49,8 @@ func sorted(all map[types.NamespacedName]client.Object) []client.Object {
 }
 
 func resource(kind schema.GroupVersionKind) schema.GroupResource {
-	return schema.GroupResource{Group: kind.Group, Resource: strings.ToLower(kind.Kind) + "s"}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	return plural.GroupResource()
 }
 
 func (c *Cluster) kinds() []schema.GroupVersionKind {

@@ -45,7 +45,7 @@ func (r cacheReader) List(_ context.Context, list client.ObjectList, opts ...cli
 	c.mu.Unlock() // An index may use a client.
 	random := rand.New(rand.NewPCG(uint64(version), uint64(len(all))))
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	all, err = selected(all, options, func(o client.Object, by fields.Requirement) ([]string, error) {
+	all, err = selected(all, options, func(by fields.Requirement) (func(client.Object) []string, error) {
 		values := indexes[index{kind, by.Field}]
 		switch {
 		case by.Operator == selection.NotEquals:
@@ -53,7 +53,7 @@ func (r cacheReader) List(_ context.Context, list client.ObjectList, opts ...cli
 		case values == nil:
 			return nil, fmt.Errorf("kubetest: an index with the name field:%s does not exist", by.Field)
 		}
-		return values(o), nil
+		return values, nil
 	})
 	if err != nil {
 		return err

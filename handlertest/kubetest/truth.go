@@ -36,6 +36,10 @@ func (c *Cluster) create(w writeOptions, o client.Object) (client.Object, error)
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500,
 			Message: "resourceVersion should not be set on objects to be created"}}
 	}
+	if _, known := c.global[w.kind]; o.GetNamespace() == "" && !c.isGlobal(w.kind) &&
+		(known || isKubernetes(w.kind)) {
+		return nil, errors.New("an empty namespace may not be set during creation")
+	}
 	content := contentOf(o)
 	if c.hasStatus(w.kind) {
 		delete(content, "status")
@@ -63,8 +67,11 @@ func (c *Cluster) create(w writeOptions, o client.Object) (client.Object, error)
 	if w.owner != "" {
 		o.SetManagedFields(managedFields(w, nil, contentOf(o)))
 	}
-	c.global[w.kind] = o.GetNamespace() == ""
-	return o, c.put(w.kind, nil, o, w.dryRun)
+	err = c.put(w.kind, nil, o, w.dryRun)
+	if _, known := c.global[w.kind]; err == nil && !known && !w.dryRun {
+		c.global[w.kind] = o.GetNamespace() == ""
+	}
+	return o, err
 }
 
 // update makes o the truth, or only its status if the write says so. The truth has the old object.
@@ -180,11 +187,11 @@ func (c *Cluster) put(kind schema.GroupVersionKind, old, now client.Object, dryR
 	}
 	if now == nil {
 		delete(c.truth[kind], client.ObjectKeyFromObject(old))
-		delete(c.uids, old.GetUID())
+		delete(c.byUID, old.GetUID())
 	} else {
 		now.SetResourceVersion(strconv.Itoa(c.version))
 		c.truth[kind][client.ObjectKeyFromObject(now)] = now
-		c.uids[now.GetUID()] = true
+		c.byUID[now.GetUID()] = now
 	}
 	c.show(change{kind, old, now})
 	c.scenario.Changed()
