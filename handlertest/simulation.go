@@ -68,7 +68,8 @@ type event struct {
 	do    func()
 }
 
-// These begin the labels of what comes before the steps of the same moment, for all names of objects and keys.
+// These begin the labels of what comes before the steps of the same moment, for all names of objects and
+// keys.
 const (
 	ofCaches    = "\x00" // what caches show
 	afterCaches = "\x01" // what other programs do
@@ -115,8 +116,8 @@ func (s *sim) next() (*event, time.Duration) {
 	return e, 0
 }
 
-// failRun ends the run, unless the failure is accepted and the run continues as it would without it. The first
-// failure counts.
+// failRun ends the run, unless the failure is accepted and the run can continue as it would without it. The
+// first failure counts.
 func (s *sim) failRun(kind, format string, args ...any) {
 	f := &failure{kind: kind, text: fmt.Sprintf(format, args...)}
 	s.mu.Lock()

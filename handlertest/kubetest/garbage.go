@@ -79,7 +79,8 @@ func (c *Cluster) ownerOf(o client.Object, ref metav1.OwnerReference) client.Obj
 
 // isDeletingDependents reports whether an object is being deleted in the foreground.
 func isDeletingDependents(o client.Object) bool {
-	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
+	return o.GetDeletionTimestamp() != nil &&
+		slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }
 
 // dependents returns the objects that refer to an owner.

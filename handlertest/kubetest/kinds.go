@@ -55,10 +55,10 @@ func (c *Cluster) hasStatus(kind schema.GroupVersionKind) bool {
 
 // globalKinds are Kubernetes' own kinds whose objects are in no namespace.
 var globalKinds = []string{"CSIDriver", "CSINode", "CertificateSigningRequest", "ClusterRole",
-	"ClusterRoleBinding", "ClusterTrustBundle", "ComponentStatus", "DeviceClass", "DeviceTaintRule", "FlowSchema",
-	"IPAddress", "IngressClass", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
-	"MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "PriorityClass",
-	"PriorityLevelConfiguration", "ResourceSlice", "RuntimeClass", "SelfSubjectAccessReview",
+	"ClusterRoleBinding", "ClusterTrustBundle", "ComponentStatus", "DeviceClass", "DeviceTaintRule",
+	"FlowSchema", "IPAddress", "IngressClass", "MutatingAdmissionPolicy",
+	"MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume",
+	"PriorityClass", "PriorityLevelConfiguration", "ResourceSlice", "RuntimeClass", "SelfSubjectAccessReview",
 	"SelfSubjectReview", "SelfSubjectRulesReview", "ServiceCIDR", "StorageClass", "StorageVersion",
 	"StorageVersionMigration", "SubjectAccessReview", "TokenReview", "ValidatingAdmissionPolicy",
 	"ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "VolumeAttachment",
