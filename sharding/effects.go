@@ -49,7 +49,7 @@ func (e effects) endTenures() {
 }
 
 // carryOut passes changes on to the queues, and logs. A queue below may block in ShutDown, so that has a
-// goroutine. Late calls read the states anew.
+// goroutine. These calls may be late: queues read a slot's state again before they add a key.
 func (m *Member) carryOut(e effects) {
 	for _, q := range *m.queues.Load() {
 		if len(e.toList) > 0 {

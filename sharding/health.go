@@ -13,7 +13,7 @@ import (
 type health struct {
 	refreshErr  error         // why the last refresh failed, or nil
 	failedAt    time.Duration // when refresh last failed
-	unwritable  condition     // The table cannot be written, at last because of writeErr.
+	unwritable  condition     // The table cannot be written; writeErr is the latest reason.
 	writeErr    error
 	lacksQueues condition // The member has no queue, or not all of Config.Queues.
 }

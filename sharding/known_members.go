@@ -39,7 +39,7 @@ type knownMember struct {
 	// mustRead: the watch has shown a deletion, or a list lacks the record, although it had no mark. Perhaps
 	// it has only lost its label: tidyRecords reads it. Meanwhile the member gets no slots.
 	mustRead   bool
-	unmarkable condition // This member cannot mark the record, at last because of markErr.
+	unmarkable condition // This member cannot mark the record; markErr is the latest reason.
 	markErr    error
 	retryAt    time.Duration // not before then to try again to mark or delete it
 }

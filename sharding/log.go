@@ -12,7 +12,7 @@ import (
 type memberLog struct {
 	to *slog.Logger
 
-	mu    sync.Mutex // guards ended, and that no call begins after it is set
+	mu    sync.Mutex // guards ended: no call begins after it
 	ended bool
 	calls sync.WaitGroup
 }

@@ -38,7 +38,7 @@ type planner struct {
 }
 
 // nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
-// to write before due. The caller has seen that the table of that id is filled, or may be filled.
+// to write before due. The caller has seen that the table of that id may be filled, or has been.
 func (m *Member) nextTable(tableID string, now time.Duration) (next *table, version string, due time.Duration) {
 	m.update(func() { next, version, due = m.nextTableLocked(tableID, now) })
 	return next, version, due

@@ -21,7 +21,7 @@ import (
 //   - It takes and hands out keys of the slots that the member holds and is not about to hand over. Other
 //     keys are dropped, when they are added, or when their turn comes. Whoever holds their slot next, on this
 //     replica or another, adds them again from QueueConfig.Keys.
-//   - Done lets a slot move that waits for its last handler.
+//   - Done of the last handler of a slot that is to move lets it go.
 //
 // All else is as in the queue that it was made of.
 type Queue[T comparable] interface {

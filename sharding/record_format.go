@@ -24,7 +24,7 @@ type tableData struct {
 	Leaving  []string `json:"leaving,omitempty"`
 	Slots    int      `json:"slots"`
 	Epoch    int64    `json:"epoch"`
-	// Replaces: the member that made this table knew an earlier one.
+	// Replaces: the member that made this table knew another one, perhaps a damaged one.
 	Replaces bool              `json:"replaces,omitempty"`
 	Hashes   map[string]string `json:"hashes,omitempty"`
 

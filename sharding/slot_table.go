@@ -12,8 +12,8 @@ type table struct {
 	// than in an earlier group. A table that replaces another one continues from the epochs in the members'
 	// records.
 	epoch int64
-	// settling: the table is new, and somebody may hold slots by another one. replaces: there was another
-	// one.
+	// settling: the table is new and not filled: no slot has a holder, because somebody may hold slots by
+	// another one. replaces: there was another one, perhaps a damaged one.
 	settling, replaces bool
 	// hashes says how each queue hashes its keys, by the queue's name.
 	hashes  map[string]string
@@ -89,9 +89,9 @@ const (
 	contrary                  // Neither can have led to the other.
 )
 
-// relationTo compares t with the known table, or nil. A table from a backup is older or contrary. If others
-// have written it since, it may seem newer. One that was just made may have a lower epoch: whoever made it
-// may not have seen the known one.
+// relationTo compares t with the known table, or nil. A table from a backup is older or contrary, or seems
+// newer if others have written it since. A new table may have a lower epoch: its maker may not have seen the
+// known one.
 func (t *table) relationTo(known *table) relation {
 	switch {
 	case known == nil, t.id != known.id && (t.settling || t.epoch >= known.epoch):
