@@ -107,15 +107,12 @@ type retryAfterError struct {
 	after time.Duration
 }
 
-// RetryAfter wraps an error so that its key is retried after the longer of d and the limiter's delay, unless
-// an add brings it earlier. If err itself asks for such a delay, and for no shorter one, it is
-// returned as it is: the longer delay counts. A nil stays nil.
+// RetryAfter wraps an error so that its key, unless err gives it up, is retried after the longer of d and the
+// limiter's delay. An add may bring it earlier. Of several delays in a failure, also those of [Requeue], the
+// longest counts. A nil stays nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
-	}
-	if asked := readAnswer(err, true); asked.next == NextRetry && asked.after >= d {
-		return err
 	}
 	return &retryAfterError{wrapper{err}, d}
 }
@@ -200,18 +197,33 @@ func readAnswer(err error, wasAdded bool) request {
 		return request{next: NextGiveUp, fatal: true}
 	case errors.As(err, &terminal):
 		return request{next: NextGiveUp}
-	case errors.As(err, &retryAfter):
-		return request{next: NextRetry, after: retryAfter.after}
-	case hasRequeue && hasFailure(err, wasAdded):
-		return request{next: NextRetry, after: requeue.After}
+	case errors.As(err, &retryAfter), hasRequeue && hasFailure(err, wasAdded):
+		return request{next: NextRetry, after: longestDelay(err)}
 	case hasRequeue:
-		return request{next: NextRequeue, after: requeue.After, priority: requeue.Priority}
+		return request{next: NextRequeue, after: max(0, requeue.After), priority: requeue.Priority}
 	case errors.As(err, &every) && !hasFailure(err, wasAdded):
 		return request{next: NextRequeue, every: every.period}
 	case isInterruption(err, wasAdded):
 		return request{next: NextInterrupted}
 	}
 	return request{next: NextRetry}
+}
+
+// longestDelay returns the longest delay that a RetryAfter or Requeue in err asks for, or zero.
+func longestDelay(err error) (d time.Duration) {
+	switch e := err.(type) {
+	case Requeue:
+		return e.After
+	case *retryAfterError:
+		return max(e.after, longestDelay(e.error))
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			d = max(d, longestDelay(err))
+		}
+	case interface{ Unwrap() error }:
+		return longestDelay(e.Unwrap())
+	}
+	return d
 }
 
 // hasFailure reports whether err has an error in it, beside its Requeue or Every, that asks for nothing.

@@ -134,7 +134,7 @@ func TestInterrupted(t *testing.T) {
 				if limiter.whens != 0 || limiter.forgets != 1 || st.Failed != 1 {
 					t.Errorf("the limiter was asked %d times and forgot %d times; %+v", limiter.whens, limiter.forgets, st)
 				}
-				if want := `level=DEBUG msg="The handler was interrupted, its key was added again" key=a next=interrupted attempt=2`; !strings.Contains(logs.String(), want) {
+				if want := `level=DEBUG msg="The handler was interrupted, its key comes at once" key=a next=interrupted attempt=2`; !strings.Contains(logs.String(), want) {
 					t.Errorf("logged:\n%s", logs)
 				}
 			})

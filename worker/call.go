@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/leasing"
 )
 
 // This file follows a call from the hand-out of its key to Done. The steps, in their order:
@@ -203,27 +204,24 @@ func (c *Tracked[T]) decide(err error) {
 	t.recordOutcome(c)
 }
 
-// failTimeout bounds the wait for a server that counts the failures. A late server still gets the failure.
-const failTimeout = time.Second
-
-// countFailure lets the queue count the failure, and add the key or give it up.
+// countFailure lets the queue count the failure, and add the key or give it up. The queue may find that the
+// lease is lost.
 func (c *Tracked[T]) countFailure() {
 	t, r := c.tracker, &c.result
-	ctx := context.Background()
-	if t.leaser != nil {
-		timed, cancel := context.WithTimeout(ctx, failTimeout)
-		defer cancel()
-		ctx = timed
-	}
-	retry, err := t.queue.Fail(ctx, r.Key, workqueue.Failure{Err: r.Err, AtLeast: r.After,
+	// Without a deadline: a queue with a server bounds its wait itself.
+	retry, err := t.queue.Fail(context.Background(), r.Key, workqueue.Failure{Err: r.Err, AtLeast: r.After,
 		MaxRetries: t.options.MaxRetries, RetryFor: t.options.RetryFor, Terminal: r.Next == NextGiveUp})
-	if err != nil {
+	switch {
+	case errors.Is(err, leasing.ErrLost):
+		r.Next, r.After = NextLost, 0
+		return
+	case err != nil:
 		t.logger.Debug("The queue's server has not answered to a failure", "key", r.Key, "err", err)
 	}
 	c.retry, r.Attempt = retry, retry.Attempt
 	if retry.GivenUp {
 		r.Next = NextGiveUp
-	} else if !retry.Same {
+	} else if err == nil && !retry.Same { // Without an answer the delay is not known.
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.mu.retryDelays.Observe(retry.Delay)

@@ -57,7 +57,7 @@ func TestCauses(t *testing.T) {
 		for _, line := range []string{
 			`level=WARN msg="A handler is stuck" key=a running=50ms causes="Secret x changed; spec changed"`,
 			`level=WARN msg="The handler failed, its key is retried" key=a next=retry attempt=1 duration=100ms err=broken causes="Secret x changed; spec changed"`,
-			`level=DEBUG msg="The handler was interrupted, its key was added again" key=a next=interrupted attempt=2 duration=0s err="worker: the key was added again" atOnce=1 causes="during the call"`,
+			`level=DEBUG msg="The handler was interrupted, its key comes at once" key=a next=interrupted attempt=2 duration=0s err="worker: the key was added again" atOnce=1 causes="during the call"`,
 			`level=ERROR msg="The handler failed, its key is given up" key=a next=give_up attempt=1 duration=0s err=broken`,
 			`level=DEBUG msg="Handled a key" key=a next=forget attempt=1 duration=0s err=<nil> causes="at last"`,
 		} {

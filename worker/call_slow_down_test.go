@@ -27,8 +27,8 @@ func TestSlowDownAtTheEnd(t *testing.T) {
 }
 
 // A key that is interrupted again and again is slowed down also if its handler has arranged a hold and
-// released it in the call, and if a hook does that. A hold that is not released takes the place of the
-// slow-down.
+// released it in the call or right after it, and if a hook does that. A hold that is not released takes the
+// place of the slow-down.
 func TestSlowDownBesideHold(t *testing.T) {
 	interrupts := func(ctx context.Context, q stringQueue, key string) error {
 		until := worker.CallOf(ctx).UntilAdded()
@@ -39,9 +39,11 @@ func TestSlowDownBesideHold(t *testing.T) {
 	for name, c := range map[string]struct {
 		byHook   bool
 		released bool
+		soon     bool   // released half a millisecond later
 		most     uint64 // how many calls there may be in a minute
 	}{
 		"released":            {released: true, most: 25},
+		"released soon":       {soon: true, most: 25},
 		"released in a hook":  {byHook: true, released: true, most: 25},
 		"until its limit":     {most: 3},
 		"a hook's, likewise ": {byHook: true, most: 3},
@@ -52,6 +54,9 @@ func TestSlowDownBesideHold(t *testing.T) {
 					release := worker.CallOf(ctx).Hold("the world", 29*time.Second)
 					if c.released {
 						release()
+					}
+					if c.soon {
+						time.AfterFunc(time.Millisecond/2, release)
 					}
 				}
 				o := options{}

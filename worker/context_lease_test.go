@@ -117,6 +117,44 @@ func testAnswerAfterTheLease(t *testing.T, answer error) {
 	})
 }
 
+// failsWith is a queue whose Fail does nothing but return an error.
+type failsWith struct {
+	extended
+	err error
+}
+
+func (q failsWith) Fail(context.Context, string, workqueue.Failure) (workqueue.Retry, error) {
+	return workqueue.Retry{Attempt: 1}, q.err
+}
+
+// A lease that the queue finds lost in Fail is lost. If the queue's server does not answer, the delay is not
+// known.
+func TestFailThatFails(t *testing.T) {
+	for _, c := range []struct {
+		answer, err error
+		want        worker.Next
+		failed      uint64
+	}{
+		{worker.Terminal(errBroken), leasing.ErrLost, worker.NextLost, 0},
+		{errors.Join(errBroken, worker.RequeueAfter(-time.Second)), errors.New("no answer"), worker.NextRetry, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := failsWith{newQueue(), c.err}
+			q.Add("a")
+			var got outcome
+			p := worker.New(q, answers(c.answer), options{OnFinish: func(_ context.Context, r outcome) { got = r }})
+			r := run(t, p)
+			if got.Next != c.want || got.After != 0 {
+				t.Errorf("%+v", got)
+			}
+			if st := p.Stats(); st.Failed != c.failed || st.GivenUpKeys != 0 || st.RetryDelays != nil {
+				t.Errorf("%+v", st)
+			}
+			r.endCleanly()
+		})
+	}
+}
+
 // slowLeasedQueue is a queue with leases that takes a moment to take a key back.
 type slowLeasedQueue struct{ leasedQueue }
 

@@ -22,14 +22,15 @@
 //	nil                    it is done: its failures are forgotten
 //	Fatal(err)             the key is given up: it is not retried. Run ends with err
 //	Terminal(err)          the key is given up
-//	RetryAfter(err, d)     a failure, but the key is not retried before d by itself
+//	RetryAfter(err, d)     a failure, but the key is not retried before d by itself. Of several delays in a
+//	                       failure, also those of Requeue, the longest counts
 //	RequeueAfter(d)        it is due again after d, earlier failures are forgotten; beside another error, as in
 //	                       errors.Join(err, RequeueAfter(d)), it is RetryAfter(err, d)
 //	Requeue{...}           the same, with another priority
 //	Every(period)          it is due again at its own moment of each period; beside another error, only
 //	                       that error counts
-//	ErrAdded               it was interrupted (so is context.Canceled after an add has ended UntilAdded): it
-//	                       comes at once, no failure is counted or forgotten
+//	ErrAdded               it was interrupted, also beside another error (so is context.Canceled after an add
+//	                       has ended UntilAdded): it comes at once, no failure is counted or forgotten
 //	any other error        a failure: the key is retried when the queue's limiter says
 //
 // A key is given up when it has failed MaxRetries times in a row, or for longer than RetryFor, and fails once
@@ -64,9 +65,10 @@
 //
 //  1. Options.Drain decides what is still finished, for up to Options.DrainTimeout.
 //  2. The handlers' contexts end, and handlers get Options.CancelGrace to notice.
-//  3. Unless Options.KeepQueue is set, the queue is shut down, and emptied if no others, such as another
-//     pool, have keys of it. Run waits for each Done, the server and List, up to one second or CancelGrace if
-//     that is longer. [Pool.Left] and the log have what is left undone.
+//  3. All holds end. Unless Options.KeepQueue is set, the queue is shut down, and emptied if no others, such
+//     as another pool, have keys of it. Run waits for each Done, the server and List, up to one second or
+//     CancelGrace if that is longer, and without a bound for workers that are getting a key. [Pool.Left] and
+//     the log have what is left undone.
 //
 // If somebody else shuts the queue down, all that is queued is handled, and step 3 follows. A handler that is
 // left behind keeps its key. When it returns after all, OnFinish and Done are called as always.

@@ -27,11 +27,12 @@ type hold[T comparable] struct {
 	byHandler   bool // Otherwise it slows the key down, see slowDownLocked.
 	since       time.Time
 	callDone    func(key T) // calls the queue's Done
-	stopWaiting func()      // stops the timer, and ends the lease
+	stopWaiting func()      // stops the timers, and ends the lease
 
-	// The tracker's mu guards these. limit does not change after begin.
+	// The tracker's mu guards these. limit and slowDown do not change after begin.
 
 	limit      time.Duration
+	slowDown   time.Duration // of a hold of the handler, whose key is also slowed down
 	phase      holdPhase
 	unreleased int // how many releases have not been called
 }
@@ -102,8 +103,8 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 }
 
 // holdBeforeDone returns the hold that must come before the call's Done, or nil. A key whose lease is lost
-// needs none. The handler's hold, unless it is released already, takes the place of one that slows the key
-// down.
+// needs none. Of the handler's hold and one that slows the key down, the one with the longer limit counts, and
+// it lasts at least as long as the slow-down.
 func (c *Tracked[T]) holdBeforeDone() *hold[T] {
 	t := c.tracker
 	t.mu.Lock()
@@ -112,12 +113,15 @@ func (c *Tracked[T]) holdBeforeDone() *hold[T] {
 		return nil
 	}
 	h := c.hold
-	if h == nil || h.unreleased == 0 {
+	if h == nil || h.unreleased == 0 || h.limit <= c.slowDown {
 		if c.slowDown == 0 {
 			return nil
 		}
 		h = &hold[T]{tracker: t, key: c.result.Key, limit: c.slowDown, unreleased: 1,
 			reason: fmt.Sprintf("it was interrupted %d times in a row, so it is slowed down", c.result.AtOnce)}
+	} else if c.slowDown > 0 {
+		h.slowDown = c.slowDown
+		h.unreleased++ // The timer of begin calls this release.
 	}
 	h.phase = holdBegins
 	return h
@@ -129,15 +133,17 @@ func (h *hold[T]) begin(callDone func(key T)) bool {
 	clock := t.options.Clock
 	h.callDone, h.since = callDone, clock.Now()
 	end := func() { h.end() }
-	stopLimit := afterFunc(clock, h.limit, end)
-	endLease := func() {}
+	stopLimit, stopSlowDown, endLease := afterFunc(clock, h.limit, end), func() {}, func() {}
+	if h.slowDown > 0 {
+		stopSlowDown = afterFunc(clock, h.slowDown, h.releaseOne)
+	}
 	if t.leaser != nil {
 		// Not made from the pool's context: its end would wake a goroutine for each hold.
 		lease, release := t.leaser.LeaseOnHold(context.Background(), h.key)
 		stop := context.AfterFunc(lease, end) // lease may be one for many keys, and outlive the hold.
 		endLease = func() { stop(); release() }
 	}
-	h.stopWaiting = func() { stopLimit(); endLease() }
+	h.stopWaiting = func() { stopLimit(); stopSlowDown(); endLease() }
 	t.queue.PutOnHold(h.key) // Before beginLocked: then Done may come at any time.
 	t.mu.Lock()
 	begins := h.beginLocked()
@@ -153,11 +159,10 @@ func (h *hold[T]) beginLocked() bool {
 	if hs.closed || h.unreleased == 0 || h.phase == holdEnded {
 		return false
 	}
-	_, e, inserted := hs.table.FindOrInsert(keytable.HashOf(h.key), h.key)
-	if !inserted && e.Value.phase == holdOn {
-		return false // The lease of an earlier call is lost, and its hold is about to end.
-	}
-	e.Value, h.phase = h, holdOn // If there was one, its Done has been called, and has not returned.
+	// The queue hands the key out again only after Done, so no other hold of it is on. The table may still have
+	// one whose Done has been called and has not returned.
+	_, e, _ := hs.table.FindOrInsert(keytable.HashOf(h.key), h.key)
+	e.Value, h.phase = h, holdOn
 	hs.pendingDones.Add(1)
 	return true
 }
@@ -169,7 +174,7 @@ func (h *hold[T]) end() bool {
 	t.mu.Lock()
 	wasOn := h.phase == holdOn
 	if wasOn {
-		h.endLocked(now)
+		h.countEndLocked(now)
 	}
 	h.phase = holdEnded
 	t.mu.Unlock()
@@ -182,24 +187,24 @@ func (h *hold[T]) end() bool {
 	t.mu.Lock()
 	t.holdDoneLocked(h)
 	t.mu.Unlock()
-	if h.isToLimit(now) { // Afterwards: the logger may be slow.
+	if h.reachedLimit(now) { // Afterwards: the logger may be slow.
 		t.logger.Warn("A key was on hold to its limit", "key", h.key, "limit", h.limit, "reason", h.reason)
 	}
 	return true
 }
 
-func (h *hold[T]) endLocked(now time.Time) {
+func (h *hold[T]) countEndLocked(now time.Time) {
 	mu, lasted := &h.tracker.mu, now.Sub(h.since)
 	mu.holdTimes.Observe(max(0, lasted))
-	if h.byHandler && lasted >= shortestHold {
+	if h.byHandler && lasted >= h.slowDown+shortestHold {
 		mu.records.resetAtOnce(h.key) // What comes after a hold that has lasted does not come at once.
 	}
-	if h.isToLimit(now) {
+	if h.reachedLimit(now) {
 		mu.counted.HoldsToLimit++
 	}
 }
 
-func (h *hold[T]) isToLimit(now time.Time) bool { return h.byHandler && now.Sub(h.since) >= h.limit }
+func (h *hold[T]) reachedLimit(now time.Time) bool { return h.byHandler && now.Sub(h.since) >= h.limit }
 
 // holdDoneLocked is called when the Done of h has returned.
 func (t *Tracker[T]) holdDoneLocked(h *hold[T]) {

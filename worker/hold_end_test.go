@@ -314,24 +314,6 @@ func TestHoldDuringDoneOfTheLast(t *testing.T) {
 	})
 }
 
-// A key whose lease is lost may be handed out again before its hold has ended. Then the second call is not
-// put on hold, and each call is Done.
-func TestHoldOfKeyThatIsOnHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := worker.NewTracker(newQueue(), options{})
-		var first, second atomic.Bool
-		callOnHold(t, b, time.Minute, func() { first.Store(true) })
-		callOnHold(t, b, time.Hour, func() { second.Store(true) })
-		if first.Load() || !second.Load() {
-			t.Errorf("Done of the first call: %v, of the second: %v", first.Load(), second.Load())
-		}
-		time.Sleep(2 * time.Minute)
-		if !first.Load() || b.Stats().OnHold != 0 {
-			t.Errorf("Done of the first call: %v, %d held", first.Load(), b.Stats().OnHold)
-		}
-	})
-}
-
 // After EndHolds no key is put on hold.
 func TestHoldAfterEndHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,7 +28,7 @@ func (c *Tracked[T]) logCall() {
 	case NextGiveUp:
 		level, message = slog.LevelError, "The handler failed, its key is given up"
 	case NextInterrupted:
-		message = "The handler was interrupted, its key was added again"
+		message = "The handler was interrupted, its key comes at once"
 		if c.asked.handBack {
 			message = "The end of the pool interrupted the handler, its key is handed back"
 		}
@@ -53,7 +53,7 @@ func (c *Tracked[T]) logCall() {
 	t.logger.Log(c.base, level, message, t.withCauses(args, r.Key)...)
 }
 
-func isPowerOfTwo(n int) bool { return n&(n-1) == 0 }
+func isPowerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }
 
 // withCauses appends to args the causes of a key that a worker has, if there are any.
 func (t *Tracker[T]) withCauses(args []any, key T) []any {

@@ -166,7 +166,8 @@ const endPatience = time.Second
 func (p *Pool[T]) endQueue(resyncEnded <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(p.options.CancelGrace, endPatience))
 	defer cancel()
-	// Workers that get a key do not wait in the queue, because the context of their Get has ended.
+	// Workers that get a key do not wait in the queue, because the context of their Get has ended. This wait has
+	// no bound: the key that one gets would be in no list.
 	p.waitWhileAny(context.Background(), func(w *worker[T]) bool { return w.getting })
 	p.waitWhileAny(ctx, func(w *worker[T]) bool { return !w.call.running }) // They are about to leave.
 	waitFor(ctx, p.tracker.EndHolds)
