@@ -10,25 +10,13 @@ import (
 
 // sentence says to how many keys something was done.
 func (o outcome) sentence(done string) string {
-	text := done + " " + plural(o.Keys, "key")
-	if o.Gone > 0 {
-		text += ", " + number(o.Gone) + " gone"
-	}
-	if o.Left > 0 {
-		text += ", " + number(o.Left) + " left"
-	}
-	if o.LeftMore {
-		text += "; there may be more"
-	}
-	return text + "."
+	return done + " " + plural(o.Keys, "key") + when(o.Gone > 0, ", "+number(o.Gone)+" gone") +
+		when(o.Left > 0, ", "+number(o.Left)+" left") + when(o.LeftMore, "; there may be more") + "."
 }
 
 // pauseText says what a pause or its end has done, or will do after the outage of the queue's server.
 func (a *action) pauseText(r *reading, group string, lasts time.Duration) string {
-	length := ""
-	if lasts > 0 {
-		length = " for " + human(lasts)
-	}
+	length := when(lasts > 0, " for "+human(lasts))
 	switch {
 	case a.ofGroup:
 		return fmt.Sprintf(a.doneToQueue, called(short(group, maxName)), length)
@@ -44,7 +32,7 @@ func (a *action) pauseText(r *reading, group string, lasts time.Duration) string
 func (r *reading) retryText(key any) string {
 	q, began := r.entry.queue, time.Now()
 	now, _ := q.SnapshotKey(key)
-	text := "Added " + called(short(keyText(key), maxKey)) + "."
+	text := "Added " + called(short(keyText(key), maxKeyBytes)) + "."
 	switch {
 	case r.eachPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).OnHold != nil }):
 		text += " It is on hold, and comes when the hold ends."

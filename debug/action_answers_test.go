@@ -130,7 +130,7 @@ func TestActionAsText(t *testing.T) {
 			Name: "forget", Queue: "inventory", Of: "failing", ErrorContains: "no space", Keys: 21,
 			Err: errors.New("late"),
 		},
-		`pause_group orders group="acme" for=15m0s keys=0`: {Name: "pause_group", Queue: "orders", Group: "acme",
+		`pause_group orders group="acme" for=15m0s`: {Name: "pause_group", Queue: "orders", Group: "acme",
 			For: 15 * time.Minute},
 	} {
 		if got := fmt.Sprint(a); got != want {

@@ -25,7 +25,8 @@ var (
 
 // keyAction is an action on keys, and what has become of it.
 type keyAction struct {
-	*action
+	do      *action
+	r       *reading
 	walk    *keyWalk
 	until   time.Time // when it must end
 	outcome outcome
@@ -37,9 +38,9 @@ type keyAction struct {
 func (r *reading) actOnKeys(do *action, form url.Values) (o outcome, text string, err error) {
 	r.readKeys()
 	if r.missing != nil && !do.ofPools {
-		return o, "", r.missing
+		return o, "", refuse(statusOf(r.missing), "%s Nothing was done.", r.missing)
 	}
-	a := &keyAction{action: do, walk: &keyWalk{reading: r}, until: time.Now().Add(actionTime)}
+	a := &keyAction{do: do, r: r, walk: &keyWalk{reading: r}, until: time.Now().Add(actionTime)}
 	if form.Has("of") {
 		text, err = a.onSet(form.Get("of"), form.Get("error"), form.Get("count"))
 	} else {
@@ -60,8 +61,8 @@ func (a *keyAction) onSet(set, text, confirmed string) (string, error) {
 	if n, err := strconv.Atoi(confirmed); err == nil && !o.LeftMore {
 		o.Gone = max(o.Gone, n-o.Keys-o.Left)
 	}
-	text = o.sentence(a.doneToAll)
-	if err := cmp.Or(a.failed, a.walk.missing); err != nil {
+	text = o.sentence(a.do.doneToAll)
+	if err := cmp.Or(a.failed, a.r.missing); err != nil {
 		return text, refuse(statusOf(err), "%s %s", err, text)
 	}
 	return text, nil
@@ -71,12 +72,12 @@ func (a *keyAction) onSet(set, text, confirmed string) (string, error) {
 func (a *keyAction) onKey(text, id string) (string, error) {
 	s := a.search(text, id)
 	switch {
-	case a.walk.missing != nil && !a.ofPools:
-		return "", a.walk.missing
-	case a.walk.ctx.Err() != nil:
+	case a.r.missing != nil && !a.do.ofPools:
+		return "", a.r.missing
+	case a.r.ctx.Err() != nil:
 		return "", errNoTime
 	case len(s.keys) == 0 || !s.exact:
-		return "", refuse(http.StatusNotFound, "%s", a.noKey)
+		return "", refuse(http.StatusNotFound, "%s", a.do.noKey)
 	case len(s.keys) > 1:
 		return "", refuse(http.StatusConflict, "More than one key is called that.")
 	}
@@ -85,25 +86,25 @@ func (a *keyAction) onKey(text, id string) (string, error) {
 	case a.failed != nil:
 		return "", a.failed
 	case a.outcome.Keys == 0:
-		return "", refuse(http.StatusNotFound, "%s", a.noKey)
-	case a.Name == "retry":
-		return a.walk.retryText(s.keys[0].key()), nil
+		return "", refuse(http.StatusNotFound, "%s", a.do.noKey)
+	case a.do.Name == "retry":
+		return a.r.retryText(s.keys[0].key()), nil
 	}
-	return fmt.Sprintf(a.doneToKey, called(short(text, maxKey))), nil
+	return fmt.Sprintf(a.do.doneToKey, called(short(text, maxKeyBytes))), nil
 }
 
 // search looks for a key. An action of pools needs only those that they hold, so that the queue need not
 // answer.
 func (a *keyAction) search(text, id string) *search {
-	s := a.walk.startSearch(text, id)
+	s := a.r.startSearch(text, id)
 	switch {
 	case s.exact:
-	case a.ofPools:
+	case a.do.ofPools:
 		s.goOver(concat(a.walk.listed(stateOnHold), a.walk.listed(stateProcessing)))
 	default:
 		s.goOver(a.walk.all())
 	}
-	s.finish(a.walk.reading)
+	s.finish(a.r)
 	return s
 }
 
@@ -114,16 +115,16 @@ func (a *keyAction) each(keys iter.Seq[knownKey]) {
 		switch {
 		case a.failed != nil || !began.Before(a.until):
 			a.outcome.Left++
-		case a.toKey(a.walk.reading, k):
+		case a.do.toKey(a.r, k):
 			a.outcome.Keys++
-		case !a.ofPools && a.walk.checkServer(began) != nil: // It may be there still.
+		case !a.do.ofPools && a.r.checkServer(began) != nil: // It may be there still.
 			a.outcome.Left++
-			a.failed = a.walk.missing
+			a.failed = a.r.missing
 		default:
 			a.outcome.Gone++
 		}
 	}
-	if a.failed == nil && a.ifShutDown != "" && a.walk.entry.queue.Stats().ShuttingDown {
+	if a.failed == nil && a.do.ifShutDown != "" && a.r.entry.queue.Stats().ShuttingDown {
 		a.failed = errEnded
 	}
 }

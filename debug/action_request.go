@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue/operate"
@@ -33,20 +35,22 @@ type Action struct {
 
 // String returns what was asked for and what came of it, in one line: retry orders key="acme/17" keys=1.
 func (a Action) String() string {
-	text := a.Name + " " + a.Queue
-	add := func(is bool, format string, value any) {
-		if is {
-			text += fmt.Sprintf(format, value)
-		}
+	return word(a.Name) + " " + word(a.Queue) +
+		when(a.Key != "", fmt.Sprintf(" key=%q", a.Key)) +
+		when(a.Group != "", fmt.Sprintf(" group=%q", a.Group)) +
+		when(a.Of != "", fmt.Sprintf(" of=%q", a.Of)) +
+		when(a.ErrorContains != "", fmt.Sprintf(" errorContains=%q", a.ErrorContains)) +
+		when(a.For > 0, fmt.Sprint(" for=", a.For)) +
+		when(a.Key != "" || a.Of != "", fmt.Sprint(" keys=", a.Keys)) +
+		when(a.Left > 0, fmt.Sprint(" left=", a.Left)) +
+		when(a.Err != nil, fmt.Sprint(": ", a.Err))
+}
+
+// word returns text, quoted unless it is one word.
+func word(text string) string {
+	if text == "" || strings.ContainsAny(text, ` ="`) {
+		return strconv.Quote(text)
 	}
-	add(a.Key != "", " key=%q", a.Key)
-	add(a.Group != "", " group=%q", a.Group)
-	add(a.Of != "", " of=%q", a.Of)
-	add(a.ErrorContains != "", " errorContains=%q", a.ErrorContains)
-	add(a.For > 0, " for=%v", a.For)
-	add(true, " keys=%d", a.Keys)
-	add(a.Left > 0, " left=%d", a.Left)
-	add(a.Err != nil, ": %v", a.Err)
 	return text
 }
 
@@ -108,8 +112,8 @@ func parseAction(r *http.Request) (a Action, err error) {
 	form := r.PostForm
 	a = Action{
 		Name: short(form.Get("action"), maxName), Queue: short(form.Get("queue"), maxName),
-		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
-		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
+		Key: short(form.Get("key"), maxKeyBytes), Group: short(form.Get("group"), maxName),
+		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKeyBytes),
 	}
 	a.For, _ = time.ParseDuration(form.Get("for"))
 	switch {

@@ -10,7 +10,8 @@ import (
 )
 
 // errorGroup are keys whose last errors differ in nothing but names and numbers: Error has … there. Contains
-// is the longest part that they share, empty if that is too short: &error= with it shows these keys.
+// is the longest part that they share, empty if that is too short: &error= with it shows these keys, and
+// others whose errors contain it.
 type errorGroup struct {
 	Error    string `json:"error"`
 	Failing  int    `json:"failing"`
@@ -18,21 +19,14 @@ type errorGroup struct {
 	Contains string `json:"contains,omitempty"`
 }
 
-// errorGroups counts errors by their patterns.
-type errorGroups map[string]*errorPattern
+// errorsByPattern has the errors that are alike but for words that may be codes, such as the status of an
+// answer.
+type errorsByPattern map[string][]codedError
 
-// errorPattern are errors that are alike but for words that may be codes, such as the status of an answer.
-type errorPattern struct {
-	// named reports which of these words are codes by their form, or by the word before.
-	named []bool
-	// groups has the errors by these words, joined.
-	groups map[string]*codedErrors
-}
-
-// codedErrors are the errors of a pattern that have these words.
-type codedErrors struct {
-	errorGroup
-	codes []string
+// codedError is the error of a key: its codes stand, in turn, where its pattern has a codeMark.
+type codedError struct {
+	codes     []code
+	isGivenUp bool
 }
 
 const (
@@ -40,79 +34,44 @@ const (
 	maxErrorGroups = 10
 	// maxCodes is how many values a code may have: more are names.
 	maxCodes = 8
-	// A number that nothing names is a code if each of its values is there for that many keys.
+	// A number that nothing names is a code if its values have that many keys each, on average.
 	keysOfCode = 3
 )
 
-func (g errorGroups) add(k knownKey) {
-	f := k.failure()
-	if f == nil || f.Err == "" {
-		return
-	}
-	pattern, words := patternOf(f.Err, keyText(k.key()))
-	p := g[pattern]
-	if p == nil {
-		p = &errorPattern{make([]bool, len(words)), make(map[string]*codedErrors)}
-		g[pattern] = p
-	}
-	codes := make([]string, len(words))
-	for i, w := range words {
-		codes[i], p.named[i] = w.text, p.named[i] || w.named
-	}
-	e := p.at(codes)
-	if k.isGivenUp() {
-		e.GivenUp++
-	} else {
-		e.Failing++
+// add adds the error of a key, if it has one.
+func (e errorsByPattern) add(k knownKey) {
+	if f := k.failure(); f != nil && f.Err != "" {
+		pattern, codes := patternOf(f.Err, keyText(k.key()))
+		e[pattern] = append(e[pattern], codedError{codes, k.isGivenUp()})
 	}
 }
 
-// at returns the errors with these codes.
-func (p *errorPattern) at(codes []string) *codedErrors {
-	text := strings.Join(codes, codeMark)
-	if p.groups[text] == nil {
-		p.groups[text] = &codedErrors{codes: codes}
-	}
-	return p.groups[text]
-}
-
-// merge makes one of the errors that differ in names alone.
-func (p *errorPattern) merge() {
-	values, keys := make([]map[string]bool, len(p.named)), 0
-	for i := range values {
-		values[i] = make(map[string]bool)
-	}
-	for _, e := range p.groups {
-		keys += e.Failing + e.GivenUp
-		for i, code := range e.codes {
-			values[i][code] = true
-		}
-	}
-	isName := func(i int) bool {
-		n := len(values[i])
-		return n > maxCodes || !p.named[i] && keys < keysOfCode*n
-	}
-	old := p.groups
-	p.groups = make(map[string]*codedErrors)
-	for _, e := range old {
-		for i := range e.codes {
-			if isName(i) {
-				e.codes[i] = gap
+// groups returns the errors that most keys have.
+func (e errorsByPattern) groups() []errorGroup {
+	byText := make(map[string]errorGroup)
+	for pattern, errors := range e {
+		isName := namesIn(errors)
+		for _, err := range errors {
+			text := pattern
+			for i, c := range err.codes {
+				if isName[i] {
+					c.text = gap
+				}
+				text = strings.Replace(text, codeMark, c.text, 1)
 			}
+			group := byText[text]
+			if err.isGivenUp {
+				group.GivenUp++
+			} else {
+				group.Failing++
+			}
+			byText[text] = group
 		}
-		all := p.at(e.codes)
-		all.Failing, all.GivenUp = all.Failing+e.Failing, all.GivenUp+e.GivenUp
 	}
-}
-
-// sorted returns the errors that most keys have.
-func (g errorGroups) sorted() (all []errorGroup) {
-	for pattern, p := range g {
-		p.merge()
-		for _, e := range p.groups {
-			e.setText(pattern)
-			all = append(all, e.errorGroup)
-		}
+	var all []errorGroup
+	for text, group := range byText {
+		group.Error, group.Contains = short(text, maxError), longestPart(text)
+		all = append(all, group)
 	}
 	slices.SortFunc(all, func(a, b errorGroup) int {
 		return cmp.Or(cmp.Compare(b.Failing+b.GivenUp, a.Failing+a.GivenUp), cmp.Compare(a.Error, b.Error))
@@ -120,17 +79,29 @@ func (g errorGroups) sorted() (all []errorGroup) {
 	return all[:min(len(all), maxErrorGroups)]
 }
 
-// setText sets the texts of the errors that have e's codes in pattern.
-func (e *codedErrors) setText(pattern string) {
-	for _, code := range e.codes {
-		pattern = strings.Replace(pattern, codeMark, code, 1)
+// namesIn reports which codes of errors with one pattern are names after all: they have too many values.
+func namesIn(errors []codedError) []bool {
+	isName := make([]bool, len(errors[0].codes))
+	for i := range isName {
+		values, isNamed := make(map[string]bool), false
+		for _, err := range errors {
+			c := err.codes[i]
+			values[c.text], isNamed = true, isNamed || c.isNamed
+		}
+		isName[i] = len(values) > maxCodes || !isNamed && len(errors) < keysOfCode*len(values)
 	}
-	parts := strings.Split(pattern, gap)
+	return isName
+}
+
+// longestPart returns the longest part of text without a gap, or nothing if that is too short for a search.
+func longestPart(text string) string {
+	parts := strings.Split(text, gap)
 	longest := slices.MaxFunc(parts, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
-	e.Error, e.Contains = short(pattern, maxError), strings.Trim(longest, " :")
-	if len(e.Contains) < 4 || len(e.Contains) > maxKey || printable(e.Contains) != e.Contains {
-		e.Contains = ""
+	longest = strings.Trim(longest, " :")
+	if len(longest) < 4 || len(longest) > maxKeyBytes || printable(longest) != longest {
+		return ""
 	}
+	return longest
 }
 
 // gap stands for what differs from key to key, and codeMark in a pattern for what may be a code.
@@ -148,11 +119,11 @@ var (
 	namesCode = regexp.MustCompile(`(?i)^http/|(?:status|code|http|error|err|errno|sqlstate|exit|signal)$`)
 )
 
-// code is a word that may be one. A named one is the value of an HTTP status, or comes after a word such as
-// "status".
+// code is a word that may be one. It isNamed if it is the value of an HTTP status, or comes after a word such
+// as "status".
 type code struct {
-	text  string
-	named bool
+	text    string
+	isNamed bool
 }
 
 // patternOf returns an error with a gap for the key and for each word that has a digit, but a codeMark for

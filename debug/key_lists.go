@@ -31,7 +31,7 @@ func (r *reading) readKeys() {
 		return a.inPools.OnHold.Since.Compare(b.inPools.OnHold.Since)
 	})
 	held := slices.SortedStableFunc(
-		distinct(onHold, r.inPools(worker.KeyRunning, s), keysOf(s.Processing)), byStart)
+		distinct(onHold, r.inPools(worker.KeyRunning, s), keysOf(s.Processing)), r.byStart)
 	r.lists = map[string]keyList{
 		stateQueued:     newKeyList(keysOf(s.Queued), len(s.Queued)),
 		stateWaiting:    newKeyList(keysOf(s.Waiting), len(s.Waiting)),
@@ -94,62 +94,6 @@ func (r *reading) inPools(state worker.KeyState, s workqueue.Snapshot[any]) iter
 				if !yield(k) {
 					return
 				}
-			}
-		}
-	}
-}
-
-// byStart compares since when workers have two keys. A key without a time comes last.
-func byStart(a, b knownKey) int {
-	s, t := a.since(), b.since()
-	switch {
-	case s.IsZero() == t.IsZero():
-		return s.Compare(t)
-	case s.IsZero():
-		return 1
-	}
-	return -1
-}
-
-// byEnd compares when two keys were given up, the latest first.
-func byEnd(a, b knownKey) int { return b.inPools.GivenUp.Time.Compare(a.inPools.GivenUp.Time) }
-
-func concat(lists ...iter.Seq[knownKey]) iter.Seq[knownKey] {
-	return func(yield func(knownKey) bool) {
-		for _, keys := range lists {
-			for k := range keys {
-				if !yield(k) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func filtered(keys iter.Seq[knownKey], is func(knownKey) bool) iter.Seq[knownKey] {
-	return func(yield func(knownKey) bool) {
-		for k := range keys {
-			if is(k) && !yield(k) {
-				return
-			}
-		}
-	}
-}
-
-// distinct yields the keys of all lists but those of except, each as the first list has it.
-func distinct(except []knownKey, lists ...iter.Seq[knownKey]) iter.Seq[knownKey] {
-	return func(yield func(knownKey) bool) {
-		seen := make(map[any]bool)
-		for _, k := range except {
-			seen[k.key()] = true
-		}
-		for k := range concat(lists...) {
-			if seen[k.key()] {
-				continue
-			}
-			seen[k.key()] = true
-			if !yield(k) {
-				return
 			}
 		}
 	}

@@ -35,7 +35,7 @@ type keyRow struct {
 func (r *reading) row(k knownKey, can actionSet) keyRow {
 	text := keyText(k.key())
 	row := keyRow{At: r.At, QueueID: r.ID(), Since: k.since()}
-	row.Key, row.ID, row.Bytes = cut(text, maxKey), keyID(k.key()), len(text)
+	row.Key, row.ID, row.Bytes = cut(text, maxKeyBytes), keyID(k.key()), len(text)
 	row.State = cmp.Or(k.state(), stateUnknown)
 	group := k.inQueue.Group
 	k = k.printable(row.Key)
@@ -76,7 +76,7 @@ func (k knownKey) printable(text string) knownKey {
 	}
 	if p.OnHold != nil {
 		h := *p.OnHold
-		h.Key, h.Reason = text, short(h.Reason, maxKey)
+		h.Key, h.Reason = text, short(h.Reason, maxKeyBytes)
 		p.OnHold = &h
 	}
 	if p.GivenUp != nil {
@@ -95,13 +95,13 @@ func printableCauses(c *workqueue.Causes) *workqueue.Causes {
 	printable := workqueue.Causes{Last: slices.Clone(c.Last), Others: c.Others, First: c.First.UTC()}
 	for i := range printable.Last {
 		l := &printable.Last[i]
-		l.Reason, l.TraceParent, l.Time = short(l.Reason, maxKey), short(l.TraceParent, maxName), l.Time.UTC()
+		l.Reason, l.TraceParent, l.Time = short(l.Reason, maxKeyBytes), short(l.TraceParent, maxName), l.Time.UTC()
 	}
 	return &printable
 }
 
 // IsCut reports that the page shows a part of the key.
-func (k keyRow) IsCut() bool { return k.Bytes > maxKey }
+func (k keyRow) IsCut() bool { return k.Bytes > maxKeyBytes }
 
 // IsInQueue reports whether the queue has the key.
 func (k keyRow) IsInQueue() bool {
@@ -119,15 +119,45 @@ func (k keyRow) Attempt() int {
 	return 0
 }
 
-// NextAttempt returns the number of the next call. To give up a key forgets its failures.
-func (k keyRow) NextAttempt() int { return k.InQueue.Failures.Count + 1 }
+// Attempts is Attempt as a text, with how many there may be.
+func (k keyRow) Attempts() string { return number(k.Attempt()) + k.limit() }
 
-// GivenUpAt returns when a key was given up that does not fail again, if that is known.
-func (k keyRow) GivenUpAt() (t time.Time) {
-	if f := k.InPools.GivenUp; f != nil && k.InQueue.Failures.Count == 0 {
-		t = f.Time
+// limit says how many attempts there may be, if that is limited.
+func (k keyRow) limit() string {
+	return when(k.InPools.MaxAttempts > 0, " of "+number(k.InPools.MaxAttempts))
+}
+
+// next says which attempt comes next, if they are counted. To give up a key forgets its failures.
+func (k keyRow) next() string {
+	failures := k.InQueue.Failures.Count
+	return when(failures > 0 || k.InPools.MaxAttempts > 0, "attempt "+number(failures+1)+k.limit())
+}
+
+// Sentence says where the key is, and what comes next.
+func (k keyRow) Sentence() string {
+	next, age := k.next(), when(!k.Since.IsZero(), " for "+span(k.At, k.Since))
+	if hold := k.InPools.OnHold; hold != nil {
+		return "It is on hold" + when(hold.Reason != "", " until "+hold.Reason+", and") +
+			" for " + span(hold.Until, k.At) + " more at most." + when(k.InQueue.Again, " Then it is queued again.")
 	}
-	return t
+	switch k.State {
+	case stateProcessing:
+		call := k.InPools.Running
+		return "A worker has had it" + age + when(k.Attempt() > 0, ": attempt "+k.Attempts()) + "." +
+			when(k.InQueue.Again, " It was added again meanwhile.") +
+			when(call != nil && call.Canceled, " Its handler was canceled, and still runs.")
+	case stateQueued:
+		return "It has been in the line" + age + when(next != "", ": "+next+" comes next") + "."
+	case stateWaiting:
+		due := k.InQueue.Due
+		return "It waits for its time" +
+			when(!due.IsZero(), ": "+cmp.Or(next, "it")+" comes in "+span(due, k.At)) + "."
+	case stateFailing:
+		return "It is not in the queue, and its failures are remembered."
+	case stateGivenUp:
+		return "It was given up after attempt " + k.Attempts() + " and is not retried by itself."
+	}
+	return "Its state is not known: the queue has not answered."
 }
 
 // keyText returns what a key is called: a string itself, of other types what fmt says. It calls the

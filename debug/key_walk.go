@@ -37,20 +37,6 @@ func (w *keyWalk) all() iter.Seq[knownKey] {
 	return concat(inPools, w.listed(stateQueued), w.listed(stateWaiting), w.in(stateGivenUp), w.allInQueue)
 }
 
-// in yields the keys in a state.
-func (w *keyWalk) in(state string) iter.Seq[knownKey] {
-	return func(yield func(knownKey) bool) {
-		keys := w.listed(state)
-		if w.lists[state].hasMore && w.missing == nil {
-			keys = w.every(state)
-		}
-		if state == stateGivenUp {
-			keys = filtered(keys, w.isStillGivenUp)
-		}
-		keys(yield)
-	}
-}
-
 // isStillGivenUp reports whether a key has not failed again. Of those that a queue keeps itself it says so.
 func (w *keyWalk) isStillGivenUp(k knownKey) bool {
 	if !k.isKept {
@@ -59,10 +45,16 @@ func (w *keyWalk) isStillGivenUp(k knownKey) bool {
 	return k.isGivenUp()
 }
 
-// every yields the keys in a state, those of the list first.
-func (w *keyWalk) every(state string) iter.Seq[knownKey] {
-	if state == stateGivenUp {
-		return w.allGivenUp
+// in yields the keys in a state.
+func (w *keyWalk) in(state string) iter.Seq[knownKey] {
+	hasMore := w.lists[state].hasMore && w.missing == nil
+	switch {
+	case state == stateGivenUp && hasMore:
+		return filtered(w.allGivenUp, w.isStillGivenUp)
+	case state == stateGivenUp:
+		return filtered(w.listed(state), w.isStillGivenUp)
+	case !hasMore:
+		return w.listed(state)
 	}
 	others := filtered(w.allInQueue, func(k knownKey) bool {
 		if state == stateFailing {

@@ -10,9 +10,9 @@ const (
 	// fewKeys each time.
 	refreshSeconds = 5
 	fewKeys        = 10_000
-	// someKeys is how many keys of each state the page of a queue shows, maxKeys that of all keys of a state.
-	someKeys = 25
-	maxKeys  = 250
+	// keysPerSection is how many keys of a state the page of a queue shows, and keysPerPage a page of all.
+	keysPerSection = 25
+	keysPerPage    = 250
 )
 
 // page is what every page has.
@@ -25,8 +25,8 @@ type page struct {
 	Title, Error string
 }
 
-// newPage returns a page that has gone over that many keys, and whose query has these names and values in
-// turn.
+// newPage returns a page. walked is how many keys it has gone over, and query has the names and values of its
+// address in turn.
 func newPage(walked int, json any, query ...any) page {
 	p := page{json: json, HrefJSON: href(append(query, "format", "json")...)}
 	if walked <= fewKeys {
@@ -52,14 +52,19 @@ type pager struct {
 // newPager returns the pager of n items for the page that query asks for.
 func newPager(query url.Values, n, perPage int, href func(page int) string) pager {
 	p := pager{Pages: max(1, (n+perPage-1)/perPage)}
-	p.Page, _ = strconv.Atoi(query.Get("page"))
-	if p.Page = min(max(p.Page, 1), p.Pages); p.Page > 1 {
+	if p.Page = min(pageNumber(query), p.Pages); p.Page > 1 {
 		p.Previous = href(p.Page - 1)
 	}
 	if p.Page < p.Pages {
 		p.Next = href(p.Page + 1)
 	}
 	return p
+}
+
+// pageNumber returns which page of a list query asks for.
+func pageNumber(query url.Values) int {
+	page, _ := strconv.Atoi(query.Get("page"))
+	return max(page, 1)
 }
 
 // mapped returns what to returns for each of all.

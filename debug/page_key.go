@@ -29,7 +29,7 @@ func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
 		s.goOver(w.all())
 	}
 	s.finish(r)
-	p := &keyPage{Queue: r, Search: cut(text, maxKey), More: s.more, Incomplete: w.isPartial()}
+	p := &keyPage{Queue: r, Search: cut(text, maxKeyBytes), More: s.more, Incomplete: w.isPartial()}
 	p.Exact = s.exact || id != ""
 	for _, k := range s.keys {
 		p.Keys = append(p.Keys, r.row(k, can))

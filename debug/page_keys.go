@@ -5,10 +5,7 @@ import (
 	"net/url"
 )
 
-// maxListed bounds the memory of a page of all keys of one state.
-const maxListed = 100_000
-
-// keysPage lists all keys of one state.
+// keysPage lists all keys of one state, some on each page.
 type keysPage struct {
 	page
 	Queue   *reading
@@ -26,24 +23,25 @@ func (h *Handler) keysPage(r *reading, of stateSection, query url.Values) *keysP
 	}
 	r.readKeys()
 	defer h.takeTurn(r, of.State)()
-	w, total := &keyWalk{reading: r}, 0
-	var keys []knownKey
+	w, wanted, total := &keyWalk{reading: r}, pageNumber(query), 0
+	var keys []knownKey // of the page that is wanted, or of the last one before it
 	for k := range w.keys(text, of.State) {
-		if total++; total <= maxListed {
+		if total/keysPerPage < wanted {
+			if total%keysPerPage == 0 {
+				keys = nil
+			}
 			keys = append(keys, k)
 		}
+		total++
 	}
-	p := &keysPage{Queue: r, More: w.isPartial() || total > len(keys)}
-	p.Pager = newPager(query, len(keys), maxKeys, func(page int) string {
+	p := &keysPage{Queue: r, More: w.isPartial()}
+	p.Pager = newPager(query, total, keysPerPage, func(page int) string {
 		return href("page", page, "queue", r.ID(), "state", of.State, "error", text)
 	})
-	first := (p.Pager.Page - 1) * maxKeys
-	keys = keys[first:min(first+maxKeys, len(keys))]
-	p.Section = r.section(of, h.actionsOf(r), foundKeys{keys, total, text, p.More})
-	p.Section.HrefAll = "" // This is the list of all.
 	if r.lists[of.State].hasMore {
-		p.Section.Hint += fmt.Sprintf("; those after the first %d in no order", len(r.lists[of.State].keys))
+		of.Hint += fmt.Sprintf("; those after the first %d in no order", len(r.lists[of.State].keys))
 	}
+	p.Section = r.section(of, h.actionsOf(r), foundKeys{keys, total, true, text, p.More})
 	p.page = newPage(w.walked, object{
 		"time": r.At.UTC(), "queue": r.json(), "state": of.State, "keys": keysJSON(p.Section.Keys), "total": total,
 		"more": p.More, "page": p.Pager.Page, "pages": p.Pager.Pages, "error": r.Missing(),

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// pageLen is the number of queues on a page.
-const pageLen = 50
+// queuesPerPage is the number of queues on a page.
+const queuesPerPage = 50
 
 // listPage lists queues.
 type listPage struct {
@@ -84,11 +84,11 @@ func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 		}
 	}
 	slices.SortFunc(all, compareTrouble)
-	p.Pager = newPager(query, len(all), pageLen, func(page int) string {
+	p.Pager = newPager(query, len(all), queuesPerPage, func(page int) string {
 		return href("search", search, "page", page)
 	})
-	all = all[(p.Pager.Page-1)*pageLen:]
-	p.Rows = all[:min(pageLen, len(all))]
+	all = all[(p.Pager.Page-1)*queuesPerPage:]
+	p.Rows = all[:min(queuesPerPage, len(all))]
 	p.page = newPage(0, object{
 		"time": p.Time, "registered": p.Registered, "matching": p.Matching, "search": search,
 		"page": p.Pager.Page, "pages": p.Pager.Pages,

@@ -18,7 +18,7 @@ type queuePage struct {
 	Busiest []busyRow
 	// ErrorGroups are the commonest errors of the listed failing and given-up keys.
 	ErrorGroups []errorGroup
-	// PausedGroups are the first maxKeys of them.
+	// PausedGroups are the first keysPerPage of them.
 	PausedGroups []pausedGroup
 	// Sections are the lists of the first keys of each state, by their states.
 	Sections map[string]section
@@ -39,7 +39,7 @@ func (h *Handler) queuePage(r *reading) *queuePage {
 		Queue: r, Charts: charts(history.all(), r.IsTimed()), Times: history.recent(r.times()),
 		Sections: make(map[string]section), Actions: h.actionsOf(r),
 	}
-	for _, name := range r.PausedGroups[:min(len(r.PausedGroups), maxKeys)] {
+	for _, name := range r.PausedGroups[:min(len(r.PausedGroups), keysPerPage)] {
 		p.PausedGroups = append(p.PausedGroups, pausedGroup{name, q.SnapshotGroup(name)})
 	}
 	if q.Facts != nil {
@@ -47,16 +47,16 @@ func (h *Handler) queuePage(r *reading) *queuePage {
 	}
 	r.readKeys()
 	p.Busiest = r.busiestRows()
-	w, groups := &keyWalk{reading: r}, make(errorGroups)
+	w, errors := &keyWalk{reading: r}, make(errorsByPattern)
 	for k := range distinct(nil, w.listed(stateFailing), w.listed(stateGivenUp)) {
-		groups.add(k)
+		errors.add(k)
 	}
-	p.ErrorGroups = groups.sorted()
+	p.ErrorGroups = errors.groups()
 	lists := make(map[string][]keyJSON)
 	for _, of := range stateSections {
 		keys := r.lists[of.State].keys
-		first := keys[:min(len(keys), someKeys)]
-		s := r.section(of, p.Actions, foundKeys{first: first, total: of.total(r)})
+		first := keys[:min(len(keys), keysPerSection)]
+		s := r.section(of, p.Actions, foundKeys{keys: first, total: of.total(r)})
 		p.Sections[of.State], lists[of.State] = s, keysJSON(s.Keys)
 	}
 	p.page = newPage(w.walked, object{

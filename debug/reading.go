@@ -2,7 +2,6 @@ package debug
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"time"
 
@@ -12,12 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-const (
-	// patience is for how long a queue waits for its server.
-	patience = time.Second
-	// wedgedAfter is after how long calls of all workers are a reason to restart the program.
-	wedgedAfter = 10 * time.Minute
-)
+// wedgedAfter is after how long calls of all workers are a reason to restart the program.
+const wedgedAfter = 10 * time.Minute
 
 // reading is what an entry's queue and pools report at one moment.
 type reading struct {
@@ -136,54 +131,12 @@ func (r *reading) GivenUp() int {
 
 // Pause says for how long the queue is still paused and, of a queue on a server, who has paused it.
 func (r *reading) Pause() string {
-	text := "paused"
-	if until := r.Stats.PausedUntil; !until.IsZero() {
-		text += " for " + human(until.Sub(r.At)) + " more"
-	}
+	until := r.Stats.PausedUntil
+	text := "paused" + when(!until.IsZero(), " for "+human(until.Sub(r.At))+" more")
 	if s := leasing.StatsOf(r.Stats); s != nil && s.PausedBy != "" {
 		text += ", by " + short(s.PausedBy, maxName) + " " + human(r.At.Sub(s.PausedSince)) + " ago"
 	}
 	return text
-}
-
-var errNoAnswer = refuse(http.StatusServiceUnavailable,
-	"The queue's server did not answer in time. Its numbers are those of its last answer; keys may be missing.")
-
-// askServer calls f, for which the queue may ask its server, unless an earlier call got no answer or there is
-// no time left.
-func (r *reading) askServer(f func()) {
-	if r.missing == nil && r.ctx.Err() != nil {
-		r.missing = errNoTime
-	}
-	if r.missing != nil {
-		return
-	}
-	began := time.Now()
-	f()
-	r.checkServer(began)
-}
-
-// checkServer sets r.missing if the queue's server may not have answered since began (in real time): the
-// queue reports an outage, or it took so long that the queue has given up. It returns r.missing.
-func (r *reading) checkServer(began time.Time) error {
-	if r.missing == nil {
-		s := leasing.StatsOf(r.entry.queue.Stats())
-		if s != nil && (s.Outage || time.Since(began) >= patience) {
-			r.missing = errNoAnswer
-		}
-	}
-	return r.missing
-}
-
-// HasNoAnswer reports that the queue's server did not answer in time.
-func (r *reading) HasNoAnswer() bool { return r.missing == errNoAnswer }
-
-// Missing says why not all of the queue is known, or nothing.
-func (r *reading) Missing() string {
-	if r.missing == nil {
-		return ""
-	}
-	return r.missing.Error()
 }
 
 // eachPool calls f for each pool, and reports whether it was true for one.

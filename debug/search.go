@@ -24,7 +24,7 @@ type search struct {
 // exactly so takes the place of those that contain it.
 func (s *search) offer(k knownKey) {
 	text := keyText(k.key())
-	exact := text == s.text || cut(text, maxKey) == s.text
+	exact := text == s.text || cut(text, maxKeyBytes) == s.text
 	switch {
 	case exact && s.id != "" && keyID(k.key()) != s.id:
 		return

@@ -63,7 +63,7 @@ func sectionOf(state string) (s stateSection, isState bool) {
 type section struct {
 	stateSection
 	Keys []keyRow
-	// Total is the number of keys in that state, and HrefAll the address of all, or empty if they are all there.
+	// Total is the number of keys in that state, and HrefAll the address of all, or empty on a page of all.
 	Total   int
 	HrefAll string
 	QueueID string
@@ -73,11 +73,12 @@ type section struct {
 	Errors          string
 }
 
-// foundKeys are the first of total keys in a state whose errors contain text. If isPartial, there may be
-// others.
+// foundKeys are some of total keys in a state whose errors contain text. isOfAll: they are for a page of all.
+// If isPartial, there may be others.
 type foundKeys struct {
-	first     []knownKey
+	keys      []knownKey
 	total     int
+	isOfAll   bool
 	text      string
 	isPartial bool
 }
@@ -85,13 +86,13 @@ type foundKeys struct {
 // section returns the section of the keys that were found.
 func (r *reading) section(of stateSection, offered actionSet, found foundKeys) section {
 	ofKeys := offered.only(of.actions...)
-	rows := r.rows(found.first, of.State, ofKeys)
+	rows := r.rows(found.keys, of.State, ofKeys)
 	s := section{
 		stateSection: of, Keys: rows, Total: max(found.total, len(rows)), QueueID: r.ID(),
 		Actions: ofKeys, Errors: found.text,
 	}
-	if s.Total > len(rows) {
-		s.HrefAll = href("queue", s.QueueID, "state", s.State, "error", s.Errors)
+	if !found.isOfAll && s.Total > len(rows) {
+		s.HrefAll = href("queue", s.QueueID, "state", s.State)
 	}
 	if s.HasFailed() && len(rows) > 0 {
 		s.ForAll = offered.only("retry", "forget")

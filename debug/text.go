@@ -55,6 +55,14 @@ func plural(n any, thing string) string {
 
 func countText(v float64) string { return number(int64(math.Round(v))) }
 
+// when returns text, or nothing if it is not so.
+func when(isSo bool, text string) string {
+	if isSo {
+		return text
+	}
+	return ""
+}
+
 // called returns what a page calls a key or a group.
 func called(text string) string { return cmp.Or(text, "(empty)") }
 
@@ -91,9 +99,9 @@ func twoUnits(d, large time.Duration, l string, small time.Duration, s string) s
 }
 
 const (
-	// maxKey and maxName are how many bytes of a key and of a name are shown.
-	maxKey  = 256
-	maxName = 128
+	// maxKeyBytes and maxName are how many bytes of a key and of a name are shown.
+	maxKeyBytes = 256
+	maxName     = 128
 	// maxCauses is how many bytes of a key's causes are shown in a list.
 	maxCauses = 80
 	// maxError and maxStack are how many bytes of an error and of a stack are shown, which is what package
