@@ -157,6 +157,71 @@ func TestLostQuestion(t *testing.T) {
 	}
 }
 
+// What a worker has said of a key is a late Done if the lease is lost, and unsettled until the server has it, whether it finishes the
+// key or hands it back. A key without a getter goes back too: nobody waits for that.
+func TestHandBackIsADone(t *testing.T) {
+	q := withoutServer(t)
+	s, key := q.shards[0], handedOut{encoded: "x", fence: "1"}
+	byWorker := newHandBack(key)
+	byWorker.key = "x"
+	for _, o := range []*op{aboutHeld(codeDone, key), byWorker, newHandBack(key)} {
+		s.buffer.put(o)
+	}
+	if keys := q.unsettled(); len(keys) != 2 {
+		t.Errorf("%q are unsettled, want two", keys)
+	}
+	if n := s.buffer.dropAboutHeld(); n != 2 || s.buffer.len() != 0 {
+		t.Errorf("%d Dones are lost, want two, and %d operations are left", n, s.buffer.len())
+	}
+}
+
+// A Remove forgets the priority of a queued key, also for an add behind it in the same batch, whose key is handed out at once.
+func TestAddBehindRemoveHasNoPriority(t *testing.T) {
+	r := rawSession{t: t, client: startServer(t).client(), s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	r.send(1, 0, "P0000000000000001k5 0")
+	reply, err := parseReply(r.send(2, 1, "xk", "ak"))
+	if must(t, err); reply.keys[0].priority != 0 {
+		t.Errorf("k has the priority %d", reply.keys[0].priority)
+	}
+}
+
+// What ends a hand-out whose state the server has lost leaves nothing of it. A key that was not finished is queued again.
+func TestEndOfLostHandOut(t *testing.T) {
+	client := startServer(t).client()
+	prefix := newKeyNames("test", 0).prefix
+	for operation, queued := range map[string]int{"D%sk": 0, "H%sB0000000000000001k": 1, "O%sk": 1, "U%sk": 1} {
+		must(t, client.FlushAll(t.Context()).Err())
+		r := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+		hand, err := parseReply(r.send(1, 1, "C0000000000000001kl0 1700000000000000 21 1700000000000000lwhy"))
+		must(t, err)
+		must(t, client.Del(t.Context(), prefix+"states").Err())
+		reply, err := parseReply(r.send(2, 0, fmt.Sprintf(operation, hand.keys[0].fence)))
+		if must(t, err); reply.counts.Processing != 0 || reply.counts.Queued != queued {
+			t.Errorf("after %s: %+v, want %d queued", operation, reply.counts, queued)
+		}
+		if notes := client.HKeys(t.Context(), prefix+"notes").Val(); len(notes) > 0 {
+			t.Errorf("after %s NOTES has %q", operation, notes)
+		}
+		if isDone := operation[0] == 'D' || operation[0] == 'H'; (reply.unmatched == 1) != isDone {
+			t.Errorf("%d late Dones after %s", reply.unmatched, operation)
+		}
+	}
+}
+
+// A key that is given up without a Done leaves no count of interruptions.
+func TestGiveUpForgetsInterruptions(t *testing.T) {
+	client := startServer(t).client()
+	r := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	hand, err := parseReply(r.send(1, 1, "ak"))
+	must(t, err)
+	hand, err = parseReply(r.send(2, 1, "H"+hand.keys[0].fence+"B0000000000000003k"))
+	must(t, err)
+	r.send(3, 0, "U"+hand.keys[0].fence+"k")
+	if fields := client.HKeys(t.Context(), newKeyNames("test", 0).prefix+"troubles").Val(); len(fields) != 1 {
+		t.Errorf("TROUBLES has %q, want the reason alone", fields)
+	}
+}
+
 // A backlog of adds that a full server refuses costs the batches beside it nothing.
 func TestBacklogCostsNothing(t *testing.T) {
 	b := buffer{merging: make(map[addKey]*op)}

@@ -21,7 +21,7 @@ type op struct {
 	// onResult is called under the lock with what the server returned, or with why it will return nothing.
 	onResult func(a opResult, err error)
 
-	key string // of an add, a Done or a hand-back
+	key string // of an add, or of what ends a hand-out, but empty for a key that no worker had
 
 	// merges: while it was not sent, further adds of the key with the same code are merged into it. Those with a
 	// delay are codeAddAfter, others with a priority codeAddPriority.
@@ -52,6 +52,9 @@ func (o *op) isAdd() bool { return o.fence == "" && o.code.isAdd() }
 
 // isAboutHeld reports whether the operation means nothing without the hand-out that it is about.
 func (o *op) isAboutHeld() bool { return o.fence != "" && o.fence != noFence }
+
+// isDone reports whether a worker has called Done with the key.
+func (o *op) isDone() bool { return o.key != "" && (o.code == codeDone || o.code == codeHandBack) }
 
 // addKey is the same for adds that merge.
 type addKey struct {
@@ -159,10 +162,10 @@ func (b *buffer) hasAboutHeld() bool {
 }
 
 // dropAboutHeld removes the operations about keys that the session holds, and returns how many Dones were
-// among them.
+// among them, also those that hand the key back.
 func (b *buffer) dropAboutHeld() (dones int) {
 	b.others = slices.DeleteFunc(b.others, func(o *op) bool {
-		if o.code == codeDone {
+		if o.isDone() {
 			dones++
 		}
 		if o.isAboutHeld() && o.onResult != nil {

@@ -29,6 +29,7 @@ end
 local function giveUp(key, attempts, reason)
 	takeBackRetry(key)
 	call('ZADD', GIVEN_UP, nowDigits, key)
+	call('HDEL', TROUBLES, AT_ONCE .. key)
 	setTrouble(REASON, key, whole(attempts) .. ' ' .. reason)
 	forgetOldGivenUp()
 end

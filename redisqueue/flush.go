@@ -1,7 +1,6 @@
 package redisqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -18,7 +17,7 @@ func (q *Queue[T]) Flush(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, s := range q.shards {
-		err, s.refused = cmp.Or(err, s.refused), nil
+		err, s.refused = errors.Join(err, s.refused), nil
 	}
 	return err
 }
@@ -64,7 +63,7 @@ func (q *Queue[T]) unsettled() (keys []T) {
 			ops = slices.Concat(s.underWay.ops, ops)
 		}
 		for _, o := range ops {
-			if o.code == codeDone || o.code == codeHandBack {
+			if o.isDone() {
 				encoded = append(encoded, o.key)
 			}
 		}

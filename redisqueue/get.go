@@ -111,6 +111,7 @@ func (q *Queue[T]) Done(item T) {
 		end := aboutHeld(codeDone, h.handedOut)
 		if h.handsBack {
 			end = newHandBack(h.handedOut)
+			end.key = h.encoded
 		}
 		s.putLocked(end)
 	}

@@ -71,16 +71,18 @@ end
 local function whatComesWith(key, i)
 	-- To format the numbers takes long, and most keys have none.
 	if not (retries or atOnces or nextNotes) then return ' 0 0 0 0 0 0 ' .. key end
-	local failures, left, failing, causes, priority = 0, 0, '', '', 0
+	local failures, left, failing, atOnce, causes, priority = 0, 0, '', 0, '', 0
 	if retries and retries[i] then
 		failures, left = failuresOf(key)
 		failing = failures > 0 and call('HGET', TROUBLES, FAILING .. key) or ''
 	end
-	local atOnce = atOnces and atOnces[i] or '0'
+	if atOnces then
+		atOnce = tonumber(atOnces[i]) or 0
+	end
 	if nextNotes then
 		causes, priority = takeNotes(key, i)
 	end
-	return format(' %.0f %.0f %s %d %d %d ', failures, left, atOnce, priority, #causes, #failing) ..
+	return format(' %.0f %.0f %.0f %d %d %d ', failures, left, atOnce, priority, #causes, #failing) ..
 		key .. causes .. failing
 end
 
@@ -157,8 +159,8 @@ local function handOutHead()
 	return #head
 end
 
+writePriorities() -- before readAbout reads them
 local looked = canPassLine() and handOutNew() or 0
-writePriorities()
 enterLine(looked + 1)
 local leaving = handOutHead()
 

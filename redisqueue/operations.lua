@@ -109,6 +109,26 @@ local function takeFromHolder(key, state)
 	return true
 end
 
+-- endLate is what ends a hand-out, for one that is over, or whose state the server has lost. Then HELD and NOTES
+-- still have it, and the key is queued again if it was not finished.
+local ENDINGS = DONE .. DONE_PLAIN .. HAND_BACK .. PUT_OFF .. CANNOT_DECODE
+local function endLate(code, key, state)
+	local isDone = code == DONE or code == DONE_PLAIN
+	if isDone or code == HAND_BACK then -- The worker has called Done.
+		unmatched = unmatched + 1
+	end
+	if isHeldBy(session, state) then return end
+	if not (isDone or state or touched[key]) and call('ZSCORE', HELD, session .. key) then
+		raiseErrorsNow()
+		add(key)
+		repaired = repaired + 1
+	end
+	released[#released + 1] = session .. key
+	if hasNotes and not isHeld(state) then
+		releasedNotes[#releasedNotes + 1], releasedNotes[#releasedNotes + 2] = HELD_CAUSES .. key, HELD_PRIORITY .. key
+	end
+end
+
 -- discard is DISCARD. The worker that holds the key keeps it.
 local function discard(key, state)
 	local wasWaiting = call('ZREM', DELAYS, key) > 0
@@ -147,7 +167,9 @@ for i, code in ipairs(codes) do
 	local key, state = keys[i], states[keys[i]]
 	local itsFence = fences[i] or arguments[i]
 	local isItsHolder = itsFence and state and fenceOf(state) == itsFence -- A fence is one session's.
-	if fences[i] and not isItsHolder then -- The hand-out is over.
+	if itsFence and not isItsHolder and find(ENDINGS, code, 1, true) then
+		endLate(code, key, state)
+	elseif fences[i] and not isItsHolder then -- The hand-out is over.
 		if code == FAIL then answer(0, 0, 'l') end
 	elseif code == ADD then
 		add(key)
@@ -163,30 +185,22 @@ for i, code in ipairs(codes) do
 		if hasTroubles then
 			survived[#survived + 1], survived[#survived + 2] = LOSSES .. key, AT_ONCE .. key
 		end
-		if isItsHolder then
-			release(session, key, state, true, code == DONE_PLAIN)
-		else
-			unmatched = unmatched + 1
-			if not isHeldBy(session, state) then -- HELD may have it: the server may have lost the state alone.
-				released[#released + 1] = session .. key
-			end
-		end
+		release(session, key, state, true, code == DONE_PLAIN)
 	elseif code == HAND_BACK then
-		if arguments[i] + 0 > 0 then
-			setTrouble(AT_ONCE, key, whole(arguments[i]))
+		local atOnce = tonumber(arguments[i])
+		if atOnce > 0 then
+			setTrouble(AT_ONCE, key, whole(atOnce))
 		elseif hasTroubles then
 			call('HDEL', TROUBLES, AT_ONCE .. key)
 		end
 		takeBack(session, key, state)
 	elseif code == PUT_OFF then
-		if isItsHolder then putOff(session, key, state, 1000000) end
+		putOff(session, key, state, 1000000)
 	elseif code == CANNOT_DECODE then
-		if isItsHolder then
-			forgetNextNotes(key)
-			release(session, key, state)
-			giveUp(key, 0, 'a replica could not decode the key')
-			forgetFailures(key)
-		end
+		forgetNextNotes(key)
+		release(session, key, state)
+		giveUp(key, 0, 'a replica could not decode the key')
+		forgetFailures(key)
 	elseif code == FAIL then
 		raiseErrorsNow()
 		answer(fail(key, details[i]))

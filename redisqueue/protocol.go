@@ -126,9 +126,7 @@ func aboutHeld(c code, key handedOut) *op {
 
 // newHandBack returns the operation that gives a key back with its AtOnce.
 func newHandBack(key handedOut) *op {
-	o := newOp(codeHandBack, fmt.Sprintf("%016d%s", key.atOnce, key.encoded)).byHolder(key.fence)
-	o.key = key.encoded
-	return o
+	return newOp(codeHandBack, fmt.Sprintf("%016d%s", key.atOnce, key.encoded)).byHolder(key.fence)
 }
 
 // byHolder makes o an operation that the server executes only while the hand-out with that fence lasts, and

@@ -116,3 +116,18 @@ func TestRemoveBehindDone(t *testing.T) {
 		t.Error("Remove has found the key")
 	}
 }
+
+// The Done of a key's former holder does not forget the leases that the key has lost since.
+func TestLateDoneForgetsNoLosses(t *testing.T) {
+	client := startServer(t).client()
+	r := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	hand, err := parseReply(r.send(1, 1, "ak"))
+	must(t, err)
+	r.send(2, 1, "rk")
+	troubles := newKeyNames("test", 0).prefix + "troubles"
+	must(t, client.HSet(t.Context(), troubles, "lk", 1).Err())
+	r.send(3, 0, "D"+hand.keys[0].fence+"k")
+	if !client.HExists(t.Context(), troubles, "lk").Val() {
+		t.Error("the lost lease is forgotten")
+	}
+}
