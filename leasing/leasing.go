@@ -45,7 +45,8 @@ func (UnimplementedLeaser[T]) Facts() []operate.Fact { return nil }
 // caller holds, and the methods of this interface are answers: what the holder says of its call. After the
 // lease has ended an answer changes nothing, whether it is said late or arrives late, and whoever has the key
 // by then. An add is no answer: it always counts. Done follows each answer; if the process ends before it,
-// the queue does what the answer says. Package worker does all this.
+// the queue does what Fail, Succeed or Requeue has said, and takes a HandBack for a lost lease. Package
+// worker does all this.
 //
 // It is an interface of its own because a Leaser in memory, such as that of package sharding, needs none of
 // it: there an answer cannot arrive late, so Forget, an add and Done say the same.

@@ -7,11 +7,11 @@ import (
 	"github.com/keyedqueue/workqueue/leasing"
 )
 
-// This file is about answers: what the worker that holds a key says of its call. Each carries the fence of
-// the hand-out, so that it changes nothing once the hand-out is over. All but Forget also mark the hand-out
-// as answered (see data.lua): if its Done is missing when the lease ends, the server does what the answer
-// says instead of handing the key out again. Forget does not, because an operator may call it while the
-// handler runs.
+// This file is about answers: what the worker that holds a key says of its call. Each is sent with the fence
+// of the hand-out, so that it changes nothing once the hand-out is over. All but Forget and HandBack also
+// mark the hand-out as answered (see data.lua): if its Done is missing when the lease ends, the server does
+// what the answer says instead of handing the key out again. Forget does not, because an operator may call it
+// while the handler runs. HandBack only says what Done will send.
 
 // Succeed says that the call for item, which a worker of this replica holds, has succeeded. It forgets the
 // failures of item, and that it was given up. It does not block. If the lease is lost, it does nothing.
@@ -26,8 +26,8 @@ func (q *Queue[T]) Requeue(item T, priority int, after time.Duration) {
 
 // HandBack makes the Done that follows give item back as it came: to be handed out at once, before all queued
 // keys, on any replica, with its priority, its causes and the failures that it had, and with that number as
-// AtOnce of its [workqueue.HandOut]. If no worker of this replica holds item, or the lease is lost, it does
-// nothing.
+// AtOnce of its [workqueue.HandOut]. The server hears of it with that Done. If no worker of this replica
+// holds item, or the lease is lost, it does nothing.
 func (q *Queue[T]) HandBack(item T, atOnce int) {
 	if h := q.holdOf(item); h != nil {
 		q.mu.Lock()

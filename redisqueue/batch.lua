@@ -66,7 +66,7 @@ end
 --   fence           the last fence or place
 --   dirty           how many keys are processing+dirty
 --   pausedUntil     when the queue's pause ends, FOREVER without an end
---   pausedBy        when that was set, and by which replica
+--   pausedBy        <time> <name>: when that was set, and by which replica
 --   limited         until when StartLimit may hold keys back
 --   startFullAt…    a token bucket of it: see handout.lua
 --   repaired        how many entries were repaired

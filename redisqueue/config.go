@@ -58,8 +58,8 @@ type Config[T comparable] struct {
 	// held when it ended have lost a lease, whichever of them ended it: the waits, of random length, keep them
 	// apart the next time. But a key whose handler always runs for long beside one that ends its processes may
 	// be given up with it. What counts as no loss: a lease that a replica gives back itself, because it could
-	// not reach the server for a while, and what a replica leaves behind after ShutDown. 10 if zero, never if
-	// negative.
+	// not reach the server for a while, and what a replica leaves behind after ShutDown. A HandBack ends no row.
+	// 10 if zero, never if negative.
 	MaxLostLeases int
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int

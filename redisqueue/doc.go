@@ -21,11 +21,11 @@
 // monotonic clock: its handlers' contexts end with the cause [leasing.ErrLost]. The process does not get such
 // a key again before its Done.
 //
-// Only the holder of a key may answer, by Fail, Forget, Succeed, Requeue, HandBack and Done: after the lease
-// has ended, none of these changes anything on the server, whether it is said late or arrives late. If Done
-// is missing when the lease ends, but another answer has come, the key is released as that says: a key that
-// has failed waits for its delay, one that was given up or has succeeded is not queued again. Adds count
-// always.
+// Only the holder of a key may answer, by Fail, Forget, Succeed, Requeue and Done, which HandBack changes:
+// after the lease has ended, none of these changes anything on the server, whether it is said late or arrives
+// late. If Done is missing when the lease ends, but Fail, Succeed or Requeue has come, the key is released as
+// that says: a key that has failed waits for its delay, one that was given up or has succeeded is not queued
+// again. Adds count always.
 //
 // The server counts the leases of a key that end, because its handler may have ended the process. From the
 // second one in a row the key waits before it is handed out again, and after [Config].MaxLostLeases it is

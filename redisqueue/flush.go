@@ -134,9 +134,9 @@ func (s *shard[T]) confirmLocked(target opSeq) <-chan error {
 	return result
 }
 
-// answerConfirmationsLocked answers the calls that wait for no operation in the buffer. The operations of the
+// confirmExecutedLocked ends the calls that wait for no operation in the buffer. The operations of the
 // last batch are applied, or back in the buffer.
-func (s *shard[T]) answerConfirmationsLocked() {
+func (s *shard[T]) confirmExecutedLocked() {
 	s.confirmations.executed = s.buffer.executed()
 	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c confirmation) bool {
 		isExecuted := c.target <= s.confirmations.executed

@@ -11,8 +11,8 @@ import (
 )
 
 // fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call under
-// way may bring, until the shard is empty: nothing is queued, or nothing may be handed out. While it is, they
-// want none: a goroutine reads the session's WAKE list, and a timer runs until callAt, at most a poll
+// way may bring, until the shard is empty: nothing is queued, or nothing may be handed out. While it is,
+// batches want none: a goroutine reads the session's WAKE list, and a timer runs until callAt, at most a poll
 // interval. After a wake-up or when the timer ends, the next batch looks again; so it does after an add from
 // here, a reply that reports keys to be had, or the end of the session.
 //
@@ -300,7 +300,7 @@ func (s *shard[T]) wakeUpLocked() {
 }
 
 // readWakeUp waits for a wake-up, for the poll interval but at least a second: for a BLPOP of whole seconds
-// the client extends its ReadTimeout.
+// the client extends its ReadTimeout. Then it begins again: not it, but awaitWakeUpLocked's timer polls.
 func (s *shard[T]) readWakeUp(list string) {
 	q, interval := s.q, s.q.config.PollInterval
 	err := q.blocking.BLPop(context.Background(), max(interval, time.Second).Truncate(time.Second), list).Err()
@@ -310,14 +310,14 @@ func (s *shard[T]) readWakeUp(list string) {
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	if isAnswer(err) && redis.HasErrorPrefix(err, "NOPERM") && !q.mu.polls {
-		q.mu.polls = true
+	if isAnswer(err) && redis.HasErrorPrefix(err, "NOPERM") && !q.mu.saidItPolls {
+		q.mu.saidItPolls = true
 		q.logLocked(slog.LevelWarn, "The queue polls, and keys come up to a poll interval late", "err", err)
 	}
 	s.fetcher.reading = false
-	if err == redis.Nil {
-		s.awaitWakeUpLocked()
-	} else {
+	if err == nil {
 		s.wakeUpLocked() // Without getters this lets the session leave SLEEPERS, so that wake-ups go to others.
+	} else {
+		s.awaitWakeUpLocked()
 	}
 }

@@ -106,11 +106,11 @@ local function takeBackRetry(key)
 	return priority
 end
 
--- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished. isPlain
--- says that the hand-out has no notes.
-local function release(holder, key, state, isFinished, isPlain)
+-- release ends the hand-out of a key. A key that was added meanwhile is queued again if isFinished.
+-- hasNoNotes: the hand-out has none to be deleted.
+local function release(holder, key, state, isFinished, hasNoNotes)
 	released[#released + 1] = holder .. key
-	if hasNotes and not isPlain then
+	if hasNotes and not hasNoNotes then
 		releasedNotes[#releasedNotes + 1], releasedNotes[#releasedNotes + 2] = HELD_CAUSES .. key, HELD_PRIORITY .. key
 	end
 	setState(key, false)

@@ -204,7 +204,7 @@ func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.allCounts = s.allCounts || b.allCounts
 	s.buffer.putBack(b.ops)
 	s.q.mu.totals.shared.LostDones += uint64(s.buffer.dropAboutHeld())
-	s.answerConfirmationsLocked() // Maybe no operation is left to send.
+	s.confirmExecutedLocked() // Maybe no operation is left to send.
 }
 
 // armLocked sets the timer to the time of the next renewal or, once that has passed, to the end of the lease.

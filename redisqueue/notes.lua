@@ -2,7 +2,8 @@
 
 local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 
--- The priorities of next hand-outs are read and set here, until handout.lua writes those that were set.
+-- nextPriorities has the priorities of next hand-outs that this batch has set, or knows to be 0.
+-- writePriorities must write those in touchedPriorities before another function reads their fields.
 local nextPriorities, touchedPriorities = {}, {} -- key -> priority; set of keys
 
 -- The field of a priority is NEXT_PRIORITY, HELD_PRIORITY or WAITING_PRIORITY.
@@ -21,7 +22,7 @@ local function setPriority(field, key, priority)
 	end
 end
 
--- writePriorities writes the priorities that setPriority has kept.
+-- writePriorities writes the next priorities that setPriority has kept.
 local function writePriorities()
 	local present, absent = {}, {}
 	for key in pairs(touchedPriorities) do
@@ -64,7 +65,7 @@ end
 local function setNextPriority(key, priority, hasEarlierAdd)
 	if not hasEarlierAdd then
 		if priority == 0 and nextPriorities[key] == nil then
-			nextPriorities[key] = 0 -- It has no field.
+			nextPriorities[key] = 0 -- It has no field: a hand-out or forgetNextNotes has deleted it.
 		else
 			setPriority(NEXT_PRIORITY, key, priority)
 		end

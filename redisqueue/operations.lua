@@ -1,6 +1,6 @@
 -- Executes the operations of the batch. An operation is a letter and what this table has behind it. A capital
--- letter has an argument of 16 characters before the key. Those with a * have an answer in the reply, which
--- the table names: no number means 1 if the key was there, or 0. protocol.go has the same letters.
+-- letter has an argument of 16 characters before the key. Those with a * have a result in the reply, which
+-- the table names: without a name it is 1 if the key was there, or 0. protocol.go has the same letters.
 
 do -- Nothing below needs these locals. Lua allows 200 at a time.
 local ADD = 'a' --               key
@@ -86,11 +86,11 @@ if knownFence then
 	end
 end
 
--- answer appends the answer to an operation.
-local function answer(n, left, what)
+-- addResult appends the result of an operation to the reply.
+local function addResult(n, left, what)
 	results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' '
 end
-local function answerIf(is) answer(is and 1 or 0) end
+local function addResultIf(is) addResult(is and 1 or 0) end
 
 -- Fields of TROUBLES that go at the end: a process that calls Done has survived the key.
 local survived = {}
@@ -109,8 +109,8 @@ local function takeFromHolder(key, state)
 	return true
 end
 
--- endLate is what ends a hand-out, for one that is over, or whose state the server has lost. Then HELD and NOTES
--- still have it, and the key is queued again if it was not finished.
+-- endLate is what ends a hand-out, for one that is over, or whose state the server has lost. In the second case
+-- HELD and NOTES still have it, and the key is queued again if it was not finished.
 local ENDINGS = DONE .. DONE_PLAIN .. HAND_BACK .. PUT_OFF .. CANNOT_DECODE
 local function endLate(code, key, state)
 	local isDone = code == DONE or code == DONE_PLAIN
@@ -125,7 +125,8 @@ local function endLate(code, key, state)
 	end
 	released[#released + 1] = session .. key
 	if hasNotes and not isHeld(state) then
-		releasedNotes[#releasedNotes + 1], releasedNotes[#releasedNotes + 2] = HELD_CAUSES .. key, HELD_PRIORITY .. key
+		releasedNotes[#releasedNotes + 1] = HELD_CAUSES .. key
+		releasedNotes[#releasedNotes + 1] = HELD_PRIORITY .. key
 	end
 end
 
@@ -170,7 +171,7 @@ for i, code in ipairs(codes) do
 	if itsFence and not isItsHolder and find(ENDINGS, code, 1, true) then
 		endLate(code, key, state)
 	elseif fences[i] and not isItsHolder then -- The hand-out is over.
-		if code == FAIL then answer(0, 0, 'l') end
+		if code == FAIL then addResult(0, 0, 'l') end
 	elseif code == ADD then
 		add(key)
 	elseif code == ADD_WHY then
@@ -186,7 +187,7 @@ for i, code in ipairs(codes) do
 			survived[#survived + 1], survived[#survived + 2] = LOSSES .. key, AT_ONCE .. key
 		end
 		release(session, key, state, true, code == DONE_PLAIN)
-	elseif code == HAND_BACK then
+	elseif code == HAND_BACK then -- The hand-out lasts: see ENDINGS.
 		local atOnce = tonumber(arguments[i])
 		if atOnce > 0 then
 			setTrouble(AT_ONCE, key, whole(atOnce))
@@ -203,19 +204,19 @@ for i, code in ipairs(codes) do
 		forgetFailures(key)
 	elseif code == FAIL then
 		raiseErrorsNow()
-		answer(fail(key, details[i]))
+		addResult(fail(key, details[i]))
 	elseif code == FORGET or code == SUCCEED then
 		forget(key)
 	elseif code == NUM_REQUEUES then
-		answer(failuresOf(key))
+		addResult(failuresOf(key))
 	elseif code == ADDED_AGAIN then
-		answerIf(isItsHolder and isDirty(state) and isLoud(state))
+		addResultIf(isItsHolder and isDirty(state) and isLoud(state))
 	elseif code == RELEASE then
 		raiseErrorsNow()
-		answerIf(takeFromHolder(key, state))
+		addResultIf(takeFromHolder(key, state))
 	elseif code == DISCARD then
 		raiseErrorsNow()
-		answerIf(discard(key, state))
+		addResultIf(discard(key, state))
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
 		raiseErrorsNow()
 		local found = forgetGivenUp(key)
@@ -223,7 +224,7 @@ for i, code in ipairs(codes) do
 			forgetFailures(key)
 			add(key)
 		end
-		answerIf(found)
+		addResultIf(found)
 	elseif code == PAUSE then
 		pause(string.match(key, '^(%S+) (.*)$'))
 	elseif code == IDENTIFY then

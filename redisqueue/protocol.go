@@ -69,7 +69,7 @@ const (
 )
 
 // code is the letter of an operation. operations.lua has the same list, and says what follows each letter and
-// which answer there is.
+// which result there is.
 type code byte
 
 const (
@@ -225,8 +225,8 @@ type handedOut struct {
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
-// parseReply parses such a reply. The results behind the numbers begin with n (an answer to an operation), k
-// (a key that was handed out) or f (fences of hand-outs that an operator has ended).
+// parseReply parses what batch.lua returned. What follows the numbers begins with n (the result of an
+// operation), k (a key that was handed out) or f (fences of hand-outs that an operator has ended).
 func parseReply(text string) (*reply, error) {
 	first, rest, _ := strings.Cut(text, " ")
 	p, r := parser{rest: rest}, &reply{status: first, full: first == "FULL" || rest == "FULL"}

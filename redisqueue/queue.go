@@ -46,13 +46,13 @@ type Queue[T comparable] struct {
 		held map[T]*hold[T]
 		// getters are the calls of Get that wait, the longest first. Each channel has room for the one key.
 		// Shutdown closes and removes them all.
-		getters  []chan T
-		inCalls  int // the sum of fetcher.inCall; a cancelled getter counts until the reply
-		nonEmpty int // how many shards may have keys, see fetcher
-		ending   ending
-		totals   totals
-		latest   latest[T]
-		polls    bool // the server's user may not call BLPOP, and that was said
+		getters     []chan T
+		inCalls     int // the sum of fetcher.inCall; a cancelled getter counts until the reply
+		nonEmpty    int // how many shards may have keys, see fetcher
+		ending      ending
+		totals      totals
+		latest      latest[T]
+		saidItPolls bool // because the server's user may not call BLPOP
 		// foreign is other people's code, which q.unlock runs once mu is free: the logger and ends of handlers'
 		// contexts.
 		foreign []func()

@@ -75,10 +75,10 @@ type replica struct {
 	quiet  sync.WaitGroup // the producer
 }
 
-// olderScripts are those of other versions of the library with the same format of data. While two versions
-// run, as in a rolling upgrade, their scripts share the data. testdata has the script of each release, and
-// batch-unreleased.lua, an earlier state of the script from before the first release: tools/README.md says how
-// they get there.
+// olderScripts are those of other versions of the library with the same format of data. While two versions run, as in a rolling
+// upgrade, their scripts share the data: that is tested, and not the calls and replies of an older version, for this package's
+// calls all of them. testdata has the script of each release (see tools/README.md), and batch-unreleased.lua, an earlier state of
+// the script. Until the first release, what has changed in calls and replies is changed there too.
 var olderScripts = sync.OnceValue(func() (scripts []*redis.Script) {
 	names, _ := filepath.Glob("testdata/batch-*.lua")
 	for _, name := range names {

@@ -46,11 +46,12 @@ elseif isLimited then -- when enough tokens for ten milliseconds have come, not 
 	local tokensAt = math.ceil(fullAt - (startBurst - tokens) * tokenTime)
 	callAt = math.min(callAt, math.max(now + 1, tokensAt))
 end
--- A session outside SLEEPERS does not call then. If it has just left, or its batch has made callAt earlier, by a
--- delay or by the first keys that are held back, wake a sleeper: its next reply has callAt.
+-- Only sleepers call at callAt. If this session is none, and callAt may be earlier than a sleeper knows, wake
+-- one: its next reply has callAt. It may be earlier if this session has left SLEEPERS, or if its batch has set a
+-- delay or queued the first keys that are held back.
 local hasFirstHeldBack = queued > 0 and not hasMore and queued <= #newlyQueued
-local isNews = leavesSleepers or soonest <= callAt or hasFirstHeldBack
-if isNews and callAt < FOREVER and call('SISMEMBER', SLEEPERS, session) == 0 then
+local mayBeEarlier = leavesSleepers or soonest <= callAt or hasFirstHeldBack
+if mayBeEarlier and callAt < FOREVER and call('SISMEMBER', SLEEPERS, session) == 0 then
 	local sleeper = call('SRANDMEMBER', SLEEPERS)
 	if sleeper then wake(sleeper) end
 end
@@ -88,4 +89,4 @@ local reply = table.concat(results, '', 0) -- Lua hashes each string that it mak
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. status, 'reply:' .. session, reply)
 return reply
 
-end)()
+end)() -- begun in batch.lua

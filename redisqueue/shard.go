@@ -249,7 +249,7 @@ func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now t
 		s.dropLocked(nil)
 		return
 	}
-	s.answerConfirmationsLocked()
+	s.confirmExecutedLocked()
 	if b.quits {
 		s.endSessionLocked()
 	} else {
