@@ -25,7 +25,7 @@ func checkClient(client redis.UniversalClient) error {
 
 // ownConnections returns a client of the same server with at most n connections, for the calls that wait: in
 // the client's own pool they would hold the connections that others need. It returns a client that is not
-// go-redis's own as it is.
+// go-redis's own as it is: the pool of that must have n connections more than other calls need.
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -56,8 +56,9 @@ func orNone[N int | time.Duration](bound N) N {
 }
 
 // unsharedOptions are what a client keeps state in, or starts more for than a few reads need. The oldest
-// go-redis that the module allows lacks these fields, so the compiler cannot check their names: a test checks
-// that every option which two clients could share is here or known to be harmless.
+// go-redis that the module allows lacks these fields, so the compiler cannot check their names. A test fails
+// with a go-redis that has an option which two clients could share, and which is neither here nor known to be
+// harmless.
 var unsharedOptions = []string{
 	"MaintNotificationsConfig", "PushNotificationProcessor", "AutoPipelineOptions", "ClientSideCacheConfig",
 	"ClientSideCache",

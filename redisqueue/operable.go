@@ -73,7 +73,7 @@ func (q *Queue[T]) GivenUpKeys(limit int) (keys []operate.GivenUpKey[T]) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	first, _ := q.first(ctx, limit, ListGivenUp)
+	first, _ := q.readFirst(ctx, limit, ListGivenUp)
 	for _, k := range first[0] {
 		keys = append(keys, *k.GivenUp)
 	}

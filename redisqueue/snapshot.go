@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -50,9 +51,9 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 	return func(yield func(KeyInfo[T], error) bool) {
 		var err error
 		if limit > 0 {
-			var first [][]KeyInfo[T]
-			first, err = q.first(ctx, limit, list)
-			for _, k := range first[0] {
+			var pages [][]KeyInfo[T]
+			pages, err = q.readFirst(ctx, limit, list)
+			for _, k := range pages[0] {
 				if !yield(k, nil) {
 					return
 				}
@@ -74,9 +75,9 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 	}
 }
 
-// first returns up to limit keys of each list, in its order, and beside an error what it has got. It reads
+// readFirst returns up to limit keys of each list, in its order, and beside an error what it has got. It reads
 // all shards at once, so that one that hangs does not hide the others.
-func (q *Queue[T]) first(ctx context.Context, limit int, lists ...List) (first [][]KeyInfo[T], err error) {
+func (q *Queue[T]) readFirst(ctx context.Context, limit int, lists ...List) (pages [][]KeyInfo[T], err error) {
 	found, errs := make([][][]KeyInfo[T], len(q.shards)), make([]error, len(q.shards))
 	var reading sync.WaitGroup
 	for i, s := range q.shards {
@@ -94,15 +95,15 @@ func (q *Queue[T]) first(ctx context.Context, limit int, lists ...List) (first [
 		})
 	}
 	reading.Wait()
-	first = make([][]KeyInfo[T], len(lists))
+	pages = make([][]KeyInfo[T], len(lists))
 	for j, list := range lists {
 		for i := range q.shards {
-			first[j] = append(first[j], found[i][j]...)
+			pages[j] = append(pages[j], found[i][j]...)
 		}
-		slices.SortStableFunc(first[j], func(a, b KeyInfo[T]) int { return order(list, a, b) })
-		first[j] = first[j][:min(len(first[j]), limit)]
+		slices.SortStableFunc(pages[j], func(a, b KeyInfo[T]) int { return order(list, a, b) })
+		pages[j] = pages[j][:min(len(pages[j]), limit)]
 	}
-	return first, errors.Join(errs...)
+	return pages, errors.Join(errs...)
 }
 
 // keys is Queue.keys of one shard, in the list's order. It reads page by page.
@@ -177,7 +178,7 @@ func (q *Queue[T]) key(ctx context.Context, key T) (KeyInfo[T], error) {
 		return KeyInfo[T]{}, err
 	}
 	if len(keys) != 1 {
-		return KeyInfo[T]{}, errReply
+		return KeyInfo[T]{}, fmt.Errorf("redisqueue: the Codec does not decode its encoding %q", encoded)
 	}
 	return keys[0], nil
 }
@@ -218,9 +219,9 @@ func (q *Queue[T]) snapshots(limit int, lists ...List) [][]workqueue.KeySnapshot
 	defer cancel()
 	snapshots := make([][]workqueue.KeySnapshot[T], len(lists))
 	if limit > 0 {
-		first, _ := q.first(ctx, limit, lists...)
-		for i := range first {
-			for _, k := range first[i] {
+		pages, _ := q.readFirst(ctx, limit, lists...)
+		for i := range pages {
+			for _, k := range pages[i] {
 				snapshots[i] = append(snapshots[i], k.KeySnapshot)
 			}
 		}
@@ -240,8 +241,8 @@ func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return info.KeySnapshot, true
 }
 
-// SnapshotKeys is [Admin.Keys] of ListAll without errors. The iteration ends early if the server does not
-// answer for a second.
+// SnapshotKeys is [Admin.Keys] of ListAll without errors. The iteration ends early if no key comes from the
+// server for a second.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
 		ctx, cancel := context.WithCancel(context.Background())

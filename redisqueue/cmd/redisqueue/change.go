@@ -34,6 +34,7 @@ func change(done string, call method) func(c *command, ctx context.Context, keys
 				found[key] = true
 			}
 			if err != nil {
+				c.note("the server may have done more than it has answered")
 				return err
 			}
 			c.answered()
@@ -57,6 +58,7 @@ func (c *command) add(ctx context.Context, keys []string) error {
 	for some := range slices.Chunk(keys, chunk) {
 		n, err := c.queue.Add(ctx, c.after, some...)
 		if added += n; err != nil {
+			c.note("the server may have done more than it has answered")
 			return err
 		}
 		c.answered()

@@ -33,15 +33,15 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 	if c.json {
 		return printJSON(c.out, n)
 	}
-	oldest := ""
+	remarks := ""
 	if n.OldestQueued > 0 {
-		oldest = fmt.Sprintf(", the oldest for %s", round(n.OldestQueued))
+		remarks = fmt.Sprintf(", the oldest for %s", round(n.OldestQueued))
 	}
 	if n.Limited {
-		oldest += "; the start limit holds keys back"
+		remarks += "; the start limit holds keys back"
 	}
 	fmt.Fprintf(c.out, "queue       %s (%s)\n", quoted(c.name), escaped(c.queue.Description()))
-	fmt.Fprintf(c.out, "paused      %s\nqueued      %d%s\n", pauseOf(n), n.Queued, oldest)
+	fmt.Fprintf(c.out, "paused      %s\nqueued      %d%s\n", pauseOf(n), n.Queued, remarks)
 	fmt.Fprintf(c.out, "processing  %d, %d of them added again\n", n.Processing, n.Again)
 	fmt.Fprintf(c.out, "waiting     %d\nfailing     %d\n", n.Waiting, n.Failing)
 	_, err = fmt.Fprintf(c.out, "given up    %d\nrepaired    %d\n", n.GivenUp, n.Repaired)

@@ -197,7 +197,7 @@ func (c *command) do(ctx context.Context, name string, args []string) (err error
 }
 
 // What a command with keys needs.
-const keys, keysOrAll = "keys", "keys, or -all"
+const needsKeys, needsKeysOrAll = "keys", "keys, or -all"
 
 // commands are what the program does, what arguments each needs (none if that is empty), and which flags are
 // for it alone.
@@ -209,11 +209,11 @@ var commands = map[string]struct {
 	"stats":   {"", "json", (*command).stats},
 	"ls":      {"states, or nothing", "json n", (*command).list},
 	"show":    {"one key", "json", (*command).show},
-	"add":     {keys, "after", (*command).add},
-	"retry":   {keysOrAll, "all", change("queued again", (*redisqueue.Admin).RetryGivenUp)},
-	"drop":    {keysOrAll, "all yes", change("dropped", (*redisqueue.Admin).ForgetGivenUp)},
-	"rm":      {keys, "", change("removed", (*redisqueue.Admin).Remove)},
-	"release": {keys, "", change("released", (*redisqueue.Admin).Release)},
+	"add":     {needsKeys, "after", (*command).add},
+	"retry":   {needsKeysOrAll, "all", change("queued again", (*redisqueue.Admin).RetryGivenUp)},
+	"drop":    {needsKeysOrAll, "all yes", change("dropped", (*redisqueue.Admin).ForgetGivenUp)},
+	"rm":      {needsKeys, "", change("removed", (*redisqueue.Admin).Remove)},
+	"release": {needsKeys, "", change("released", (*redisqueue.Admin).Release)},
 	"pause": {"", "for", func(c *command, ctx context.Context, _ []string) error {
 		return c.queue.Pause(ctx, cmp.Or(c.pauseFor, operate.UntilResumed))
 	}},
@@ -222,32 +222,43 @@ var commands = map[string]struct {
 }
 
 // check returns an error for what -h would have prevented.
-func (c *command) check(flags *flag.FlagSet, name string, args []string) (err error) {
-	command, known := commands[name]
+func (c *command) check(flags *flag.FlagSet, name string, args []string) error {
+	if _, known := commands[name]; !known {
+		return fmt.Errorf("there is no command %q", name)
+	}
+	return cmp.Or(c.checkFlags(flags, name), c.checkArguments(name, args))
+}
+
+func (c *command) checkFlags(flags *flag.FlagSet, name string) (err error) {
 	flags.Visit(func(f *flag.Flag) {
 		isOwn := slices.Contains([]string{"json", "n", "after", "for", "all", "yes"}, f.Name)
-		if isOwn && known && !slices.Contains(strings.Fields(command.flags), f.Name) {
+		if isOwn && !slices.Contains(strings.Fields(commands[name].flags), f.Name) {
 			err = fmt.Errorf("-%s is not for %s", f.Name, name)
 		}
 	})
-	noState := slices.IndexFunc(args, func(list string) bool { return !slices.Contains(states, list) })
 	switch {
 	case err != nil:
 		return err
-	case !known:
-		return fmt.Errorf("there is no command %q", name)
 	case name != "queues" && c.name == "":
 		return errors.New("which queue? Name it with -queue; `redisqueue queues` lists them")
-	case (command.needs == "" || c.all) && len(args) > 0:
-		return fmt.Errorf("%s has no arguments here: %q", name, args)
-	case name == "ls" && noState >= 0:
-		return fmt.Errorf("there is no state %q, only %s", args[noState], strings.Join(states, ", "))
-	case name == "show" && len(args) != 1, strings.HasPrefix(command.needs, keys) && len(args) == 0 && !c.all:
-		return fmt.Errorf("%s needs %s", name, command.needs)
 	case !c.yes && (name == "purge" || name == "drop" && c.all):
 		return errors.New("this forgets keys, for all replicas: add -yes if that is meant")
 	case min(c.after, c.pauseFor, time.Duration(c.limit)) < 0 || c.server.timeout <= 0:
 		return errors.New("-n, -after and -for must not be negative, and -timeout must be positive")
+	}
+	return nil
+}
+
+func (c *command) checkArguments(name string, args []string) error {
+	command := commands[name]
+	noState := slices.IndexFunc(args, func(list string) bool { return !slices.Contains(states, list) })
+	switch {
+	case (command.needs == "" || c.all) && len(args) > 0:
+		return fmt.Errorf("%s has no arguments here: %q", name, args)
+	case name == "ls" && noState >= 0:
+		return fmt.Errorf("there is no state %q, only %s", args[noState], strings.Join(states, ", "))
+	case name == "show" && len(args) != 1, strings.HasPrefix(command.needs, needsKeys) && len(args) == 0 && !c.all:
+		return fmt.Errorf("%s needs %s", name, command.needs)
 	}
 	return nil
 }
