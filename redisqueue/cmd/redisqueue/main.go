@@ -257,7 +257,8 @@ func (c *command) checkArguments(name string, args []string) error {
 		return fmt.Errorf("%s has no arguments here: %q", name, args)
 	case name == "ls" && noState >= 0:
 		return fmt.Errorf("there is no state %q, only %s", args[noState], strings.Join(states, ", "))
-	case name == "show" && len(args) != 1, strings.HasPrefix(command.needs, needsKeys) && len(args) == 0 && !c.all:
+	case name == "show" && len(args) != 1,
+		strings.HasPrefix(command.needs, needsKeys) && len(args) == 0 && !c.all:
 		return fmt.Errorf("%s needs %s", name, command.needs)
 	}
 	return nil
