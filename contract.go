@@ -9,17 +9,18 @@ import (
 
 // This file is the contract beyond client-go's interfaces: what every queue has (Extended), and a
 // rate-limiting queue (ExtendedRateLimiting). Package operate has what operators do with a queue, and
-// package leasing what processes share, in two interfaces. No queue has other interfaces.
+// package leasing what processes share, in two interfaces.
 //
-// All five can get further methods. So only a type that embeds one of them, or Unimplemented, implements
-// them: then a method that is added later is inherited, from the queue below or with its default.
+// All five can get further methods. So only a type that embeds one of them, or its Unimplemented, implements
+// it: then a method that is added later is inherited, from the queue below or with its default.
 
-// ErrShutDown is what methods of [Extended] return after shutdown.
+// ErrShutDown is returned when a queue that is shut down has nothing to hand out, and by a drain that
+// ShutDown ends.
 var ErrShutDown = errors.New("workqueue: queue is shut down")
 
 // Extended is what every queue of this project has beyond client-go's methods. Package foreign makes one of
 // any other queue. A queue of yours embeds an Extended and overrides what it changes. If it overrides Get, it
-// must also override GetContext and Next.
+// must also override GetContext and Next, and with Add also AddCause. Keys that come due go through neither.
 type Extended[T comparable] interface {
 	TypedInterface[T]
 	// mustEmbed keeps types that embed nothing of this package from implementing the interface.
@@ -77,8 +78,9 @@ type ExtendedRateLimiting[T comparable] interface {
 	// failures. Done must also be called.
 	//
 	// A key has one retry: Fail takes back that of an earlier failure, even if it has come due while key was
-	// held, but not one without a delay. What others have added stays. A key that waits for a retry and for an
-	// AddAfter waits for the earlier one: Fail takes back neither. After shutdown it adds nothing.
+	// held, but one without a delay only in package priorityqueue. What others have added stays. A key that
+	// waits for a retry and for an AddAfter waits for the earlier one: Fail takes back neither. After shutdown
+	// it takes back, and adds nothing.
 	//
 	// An error means that a server has not answered before ctx was done: Retry is then this process's estimate,
 	// and the server gets the failure later. Queues in memory ignore ctx.

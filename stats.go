@@ -18,7 +18,7 @@ type Stats struct {
 	ShuttingDown bool      `json:"shutting_down"`
 	// Processing keys are held by workers.
 	Processing int `json:"processing"`
-	// OnHold is how many of those are on hold. Again is how many others were added meanwhile.
+	// OnHold is how many of those are on hold. Again is how many of the others were added since their hand-out.
 	OnHold int `json:"on_hold"`
 	Again  int `json:"again"`
 	// Waiting keys wait for their time, and may also be queued or held.
@@ -46,7 +46,7 @@ type Stats struct {
 	WorkDuration *Histogram      `json:"work_duration,omitempty"`
 	ByPriority   *PriorityDepths `json:"by_priority,omitempty"`
 	// Shared has what only a queue that processes share counts: see leasing.StatsOf. This package does not know
-	// its type. It stands here because a [StatsProvider] gets all numbers of one moment from one function.
+	// its type. It stands here because a [StatsProvider] gets one function for all numbers of a queue.
 	Shared any `json:"shared,omitempty"`
 }
 

@@ -11,12 +11,12 @@ import (
 // QueueInspector is a [StatsProvider] that looks at the queues themselves as well.
 type QueueInspector interface {
 	StatsProvider
-	// InspectQueue is WatchQueue for the outermost layer of a queue: q itself, to recognize it by, and what
-	// [Untyped] makes of it.
+	// InspectQueue is WatchQueue for each layer of a queue that has a name, the inner one first: q itself, to
+	// recognize it by, and q for keys of any type, from [Untyped] or operate.Untyped.
 	InspectQueue(name string, q any, untyped Extended[any])
 }
 
-// inspect lets a QueueInspector look at q, the outermost layer of a queue.
+// inspect lets a QueueInspector look at q.
 func inspect[T comparable](q TypedInterface[T], name string, provider MetricsProvider) {
 	extended, isExtended := q.(Extended[T])
 	if p, ok := provider.(QueueInspector); ok && isExtended {
@@ -25,7 +25,7 @@ func inspect[T comparable](q TypedInterface[T], name string, provider MetricsPro
 }
 
 // Untyped returns q for tools that do not know T. It panics on a key of another type. It is an
-// [ExtendedRateLimiting] if q is.
+// [ExtendedRateLimiting] if q is. Of an operate.Operable it hides Pause and Remove: use operate.Untyped.
 func Untyped[T comparable](q Extended[T]) Extended[any] {
 	if q, ok := q.(ExtendedRateLimiting[T]); ok {
 		return untypedRateLimiting[T]{untyped[T]{q}, q}
@@ -115,9 +115,8 @@ func untypedKeys[T comparable](keys []KeySnapshot[T]) []KeySnapshot[any] {
 }
 
 func (k KeySnapshot[T]) untyped() KeySnapshot[any] {
-	return KeySnapshot[any]{
-		Key: k.Key, State: k.State, Since: k.Since, Due: k.Due, Again: k.Again, OnHold: k.OnHold,
-		Requeues: k.Requeues, Failures: k.Failures,
-		Priority: k.Priority, Group: k.Group, Blocked: k.Blocked, Causes: k.Causes,
+	return KeySnapshot[any]{ // Without names, so that none is forgotten.
+		k.Key, k.State, k.Since, k.Due, k.Again, k.OnHold, k.Requeues, k.Failures, k.Priority, k.Group, k.Blocked,
+		k.Causes,
 	}
 }

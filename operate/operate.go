@@ -52,7 +52,7 @@ const UntilResumed time.Duration = math.MaxInt64
 // GroupSnapshot is what a queue knows of a group of keys.
 type GroupSnapshot struct {
 	// Keys is how many keys of the group are in the queue: queued, waiting or held. Held is how many of them
-	// workers have or have put on hold, and Limit how many that may be, or zero if there is no limit.
+	// workers hold, those on hold included, and Limit how many that may be, or zero if there is no limit.
 	Keys, Held, Limit int
 	// Paused reports that the group is paused, until PausedUntil, or without an end if that is zero.
 	Paused      bool

@@ -7,11 +7,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Untyped is [workqueue.Untyped] that returns an [Operable] if q is one. Each is a rate-limiting queue.
+// Untyped is [workqueue.Untyped] that returns an [Operable] if q is one, and a rate-limiting queue.
 func Untyped[T comparable](q workqueue.Extended[T]) workqueue.Extended[any] {
 	all := workqueue.Untyped(q)
-	if operable, ok := q.(Operable[T]); ok {
-		return untyped[T]{all.(workqueue.ExtendedRateLimiting[any]), operable}
+	operable, isOperable := q.(Operable[T])
+	if limited, ok := all.(workqueue.ExtendedRateLimiting[any]); ok && isOperable {
+		return untyped[T]{limited, operable}
 	}
 	return all
 }
@@ -40,7 +41,7 @@ func (q untyped[T]) AddWithPriority(key any, priority int, after time.Duration) 
 
 func (q untyped[T]) GivenUpKeys(limit int) (keys []GivenUpKey[any]) {
 	for _, k := range q.Operable.GivenUpKeys(limit) {
-		keys = append(keys, GivenUpKey[any]{Key: k.Key, Attempts: k.Attempts, Err: k.Err, Time: k.Time})
+		keys = append(keys, GivenUpKey[any]{k.Key, k.Attempts, k.Err, k.Time})
 	}
 	return keys
 }
