@@ -25,7 +25,8 @@ import (
 // A pool takes them in handleKey and callHandler. Of a [Tracker], Begin takes the first two, End the others
 // up to endCall, and Done the last.
 
-// Tracked is a call of a handler, from [Tracker.Begin] to [Tracked.Done].
+// Tracked is a call as its tracker sees it, from [Tracker.Begin] to [Tracked.Done]. [Call] is the handler's
+// view of it.
 type Tracked[T comparable] struct {
 	tracker *Tracker[T]
 	base    context.Context // the parent of the call's contexts

@@ -122,8 +122,8 @@ func (c Call) Hold(reason string, limit time.Duration) (release func()) {
 	return c.arrangeHold(reason, limit)
 }
 
-// withTimeout is context.WithTimeout on the configured clock. If that is not the real one, only the cause is
-// DeadlineExceeded.
+// withTimeout is context.WithTimeout on the configured clock. With a fake one Err is Canceled at the timeout,
+// and the cause is DeadlineExceeded.
 func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := c.(clock.RealClock); ok {
 		return context.WithTimeout(parent, d)

@@ -58,7 +58,7 @@ func (t *Tracker[T]) Inspector() Inspector {
 		Keys:        t.keysIn,
 		Busiest: func(limit int) []BusyKey[any] {
 			return converted(t.busiestKeys(limit), func(k BusyKey[T]) BusyKey[any] {
-				return BusyKey[any]{k.Key, k.Calls, k.Share, k.Causes}
+				return BusyKey[any]{Key: k.Key, Calls: k.Calls, Share: k.Share, Causes: k.Causes}
 			})
 		},
 		Cancel:  func(key any) bool { return t.Cancel(key.(T)) },
@@ -108,17 +108,19 @@ func untyped[T comparable](k KeySnapshot[T]) KeySnapshot[any] {
 		onHold  *OnHoldKey[any]
 	)
 	if r := k.Running; r != nil {
-		running = &RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Canceled, r.Stack}
+		running = &RunningKey[any]{Key: r.Key, Attempt: r.Attempt, Started: r.Started, Duration: r.Duration,
+			Stuck: r.Stuck, Canceled: r.Canceled, Stack: r.Stack}
 	}
 	if h := k.OnHold; h != nil {
-		onHold = &OnHoldKey[any]{h.Key, h.Reason, h.Since, h.Until}
+		onHold = &OnHoldKey[any]{Key: h.Key, Reason: h.Reason, Since: h.Since, Until: h.Until}
 	}
 	failed := func(f *FailedKey[T]) *FailedKey[any] {
 		if f == nil {
 			return nil
 		}
-		return &FailedKey[any]{f.Key, f.Attempt, f.Since, f.Err, f.Time, f.NextTry}
+		return &FailedKey[any]{Key: f.Key, Attempt: f.Attempt, Since: f.Since, Err: f.Err, Time: f.Time,
+			NextTry: f.NextTry}
 	}
-	return KeySnapshot[any]{k.Key, running, onHold, failed(k.Failing), failed(k.GivenUp), k.Causes, k.AtOnce,
-		k.MaxAttempts}
+	return KeySnapshot[any]{Key: k.Key, Running: running, OnHold: onHold, Failing: failed(k.Failing),
+		GivenUp: failed(k.GivenUp), Causes: k.Causes, AtOnce: k.AtOnce, MaxAttempts: k.MaxAttempts}
 }

@@ -14,8 +14,9 @@ func (t *Tracker[T]) setLogger() {
 	}
 }
 
-// logCall logs a key that is given up at level Error; a failure that is number 1, 2, 4, 8 and so on in a row,
-// a key that is slowed down, at such numbers too, and a lost lease at level Warn; any other call at Debug.
+// logCall logs a key that is given up at level Error. At level Warn it logs failures number 1, 2, 4, 8 and so
+// on in a row, slow-downs after 8, 16, 32 and so on calls in a row, and a lost lease. Other calls it logs at
+// level Debug.
 func (c *Tracked[T]) logCall() {
 	t, r := c.tracker, &c.result
 	level, message := slog.LevelDebug, "Handled a key"

@@ -27,7 +27,7 @@ type Options[T comparable] struct {
 	// MaxRetries is how often a failing key is retried before it is given up. Zero means without limit,
 	// [NoRetries] never.
 	MaxRetries int
-	// RetryFor gives a key up at its first failure after it has failed for so long. Zero means no limit.
+	// RetryFor gives a key up when it fails after it has been failing for longer. Zero means no limit.
 	RetryFor time.Duration
 
 	// StartLimit bounds the rate at which calls begin. Keys stay queued meanwhile. A change of it is noticed
@@ -89,7 +89,7 @@ const (
 	UnlimitedRetries = 0
 	// NoRetries as MaxRetries gives a key up when it fails for the first time.
 	NoRetries = -1
-	// NoGrace as CancelGrace makes Run wait for none of them.
+	// NoGrace as CancelGrace makes Run not wait for handlers whose contexts have ended.
 	NoGrace time.Duration = -1
 )
 

@@ -38,7 +38,7 @@ type Pool[T comparable] struct {
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	cancelPool        context.CancelCauseFunc
 
-	// mu is the tracker's. It also guards the workers.
+	// mu is the tracker's: p.mu.Lock is p.tracker.mu.Lock. It also guards the workers.
 	mu struct {
 		*sync.Mutex
 		phase phase
@@ -270,7 +270,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	defer p.mu.Unlock()
 	p.mu.wanted = n
 	p.growLocked()
-	p.dismissLocked()
+	p.wakeIfSurplusLocked()
 	return nil
 }
 
@@ -304,7 +304,8 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 }
 
-// Stats returns the pool's numbers, in about 20 ns for each worker and each failing key.
+// Stats returns the pool's numbers. It goes over the running calls, over the keys whose last call failed or
+// was interrupted, and over up to 1,000 counts of busy keys.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
 // Snapshot is [Tracker.Snapshot].

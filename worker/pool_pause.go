@@ -35,7 +35,7 @@ func (p *Pool[T]) Pause(d time.Duration) {
 	}
 	p.endPauseLocked()
 	p.mu.pause = pause
-	p.dismissLocked()
+	p.wakeIfSurplusLocked()
 }
 
 // endPauseAt ends the pause until that time, unless another one has replaced it.
@@ -70,9 +70,9 @@ func (p *Pool[T]) neededLocked() int {
 	return p.mu.wanted
 }
 
-// dismissLocked wakes all workers that wait for a key, if there are too many. Surplus ones leave in nextGet,
-// busy ones after their key.
-func (p *Pool[T]) dismissLocked() {
+// wakeIfSurplusLocked wakes all workers that wait for a key, if there are too many. Surplus ones leave in
+// nextGet, busy ones after their key.
+func (p *Pool[T]) wakeIfSurplusLocked() {
 	if p.mu.getCtx != nil && len(p.mu.workers) > p.neededLocked() {
 		p.mu.cancelGet()
 		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)

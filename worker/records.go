@@ -72,11 +72,11 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 		rec.changeSince = c.changeSince
 		rec.failing = r.Next == NextRetry || c.handOut.Failures.Count > 0
 	}
-	due := max(c.retry.Delay, r.After, c.slowDown, 0)
+	untilDue := max(c.retry.Delay, r.After, c.slowDown, 0)
 	if c.hold != nil {
-		due = max(due, c.hold.limit)
+		untilDue = max(untilDue, c.hold.limit)
 	}
-	t.mu.records.write(r.Key, rec, now.Add(due).Add(recordLife).UnixMilli())
+	t.mu.records.write(r.Key, rec, now.Add(untilDue).Add(recordLife).UnixMilli())
 }
 
 // What comes at once again and again is slowed down: see Call.AtOnce.
@@ -90,8 +90,9 @@ const (
 	shortestHold = time.Millisecond
 )
 
-// slowDownLocked delays the add that the call asks for, or, because an interrupted key was added already, its
-// Done: see holdBeforeDone. A key that the end of the pool has interrupted is handed back at once.
+// slowDownLocked sets After of a requeue, or slowDown of an interrupted key: that one is queued already, so
+// only a hold can delay it, see holdBeforeDone. A key that the end of the pool has interrupted is handed back
+// at once.
 func (c *Tracked[T]) slowDownLocked() {
 	r := &c.result
 	if r.AtOnce <= maxAtOnce || c.base.Err() != nil {

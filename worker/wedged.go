@@ -7,8 +7,8 @@ import (
 )
 
 // Wedged returns an error if a restart of the program would help, and otherwise nil, for a liveness probe. A
-// pool is wedged if all its workers have been in calls for longer than limit, while a key is queued that
-// could be handed out, or if Options.Ready has not returned for longer than limit. So limit must be longer
+// pool is wedged if all its workers have been in calls for longer than limit, while a key waits for a worker,
+// or if Options.Ready has not returned for longer than limit. So limit must be longer
 // than any call that is in order. Before Run, in a pause, and once no keys are started any more, a pool is
 // not wedged. Wedged does not block, and asks no server.
 func (p *Pool[T]) Wedged(limit time.Duration) error {
