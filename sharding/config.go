@@ -23,7 +23,7 @@ type Config struct {
 	// Group names the records, and so who shares keys with whom: use the name of the controller. It is
 	// required: up to 40 lower-case letters, digits and "-", the first and the last no "-".
 	Group string
-	// Name is shown wherever this member is. Empty means the host's name, which is the name of the pod.
+	// Name begins the member's id. Empty means the host's name, which is the name of the pod.
 	Name string
 	// Queues has the names of all queues that the program makes with this member, if it makes several. The
 	// member takes no slots before it has them all. Empty means one queue of any name.
@@ -42,7 +42,7 @@ type Config struct {
 	// lease. Zero means 10 seconds. The longest is 24 hours.
 	HandoverTimeout time.Duration
 
-	// Clock is where all times come from. Nil means the real clock. Since must be monotonic.
+	// Clock is where all times come from. Nil means the real clock. Its Since must use a monotonic clock.
 	Clock clock.WithTicker
 	// Logger logs what happens to the member and its slots. Nil means [slog.Default].
 	Logger *slog.Logger
@@ -52,9 +52,9 @@ type Config struct {
 
 // QueueConfig configures [NewQueue].
 type QueueConfig[T comparable] struct {
-	// Name is the queue's name in the group. Empty means that of the queue below, which may be empty too.
-	// Members compare how queues of the same name hash their keys, so keep it from one version of the program
-	// to the next.
+	// Name is the queue's name in the group. Empty means the name of inner, which may be empty. Members
+	// compare how queues of the same name hash their keys, so keep it from one version of the program to the
+	// next.
 	Name string
 	// Keys lists all keys of the source, for example of an informer's cache, also those of other replicas.
 	// worker.Options.List can be the same function. It is called when the member has got slots, or keeps

@@ -3,9 +3,9 @@ package sharding
 import "time"
 
 // expireLoop makes all slots absent, and ends their handlers' contexts, when the member's validity ends, no
-// matter what holds up the other loops. It looks more often because timers stand still while a machine is
-// suspended. All loops change when validity ends, under mu, with updateValidityLocked; this one reads it
-// without mu.
+// matter what holds up the other loops. It looks at least 60 times in a lease, because timers stand still
+// while a machine is suspended. All loops change when validity ends, under mu, with updateValidityLocked;
+// this one reads it without mu.
 func (m *Member) expireLoop() {
 	for {
 		pause := m.config.Lease / 60

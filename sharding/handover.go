@@ -11,7 +11,8 @@ type handover struct {
 // mayStillSucceed reports whether the handover may still succeed although the table is t.
 func (h handover) mayStillSucceed(t *table) bool { return h.table == t.id && h.epoch >= t.epoch }
 
-// isDecidedBy reports whether the write of table t carries out this handover of slot i, or takes it back.
+// isDecidedBy reports whether the write of table t carries out this handover of slot i, or gives the slot to
+// its holder anew, which ends the handover.
 func (h handover) isDecidedBy(t *table, i int) bool {
 	return h.table == t.id && h.epoch == t.epoch-1 && t.slots[i].epoch == t.epoch
 }
@@ -46,6 +47,6 @@ func (m *Member) releaseLocked(i int, t *table) bool {
 	return true
 }
 
-// mayReleaseLocked reports whether slot i is not held, and none of its keys is being handled. The state comes
-// first: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
+// mayReleaseLocked reports whether slot i is not serving, and none of its keys is being handled. The state
+// comes first: a key that is handed out now is seen by isBusy, or sees that it is not serving.
 func (m *Member) mayReleaseLocked(i int) bool { return m.state(i) != serving && !m.isBusy(i) }

@@ -42,8 +42,8 @@ func newHasher[T comparable](c QueueConfig[T]) (hasher[T], error) {
 	return hasher[T]{stable.Hash, layout(t)}, nil
 }
 
-// layout returns the kinds of values in t and the names of its fields, in their order, which decides the
-// stable hash.
+// layout returns the kinds of values in t, in their order, which decide the stable hash, and the names of its
+// fields, so that members notice when two fields of one kind change places.
 func layout(t reflect.Type) string {
 	var parts []string
 	switch t.Kind() {

@@ -20,9 +20,10 @@ type health struct {
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
 // is not. It also returns an error if for a lease it could not write the table (then its slots cannot move),
-// or mark the record of an overdue member. It recovers from all these by itself. Without a queue for a lease,
-// it returns [ErrNoQueue]. When Leave has let go of all slots, it returns ErrLeft, and after the records have
-// gone back in time [ErrRestored]: both stay.
+// or mark the record of an overdue member. It recovers from all these by itself. It returns [ErrIncompatible]
+// for a group that this replica does not fit; that stays until one of them changes. Without a queue for a
+// lease, it returns [ErrNoQueue]. When Leave has let go of all slots, it returns ErrLeft, and after the
+// records have gone back in time [ErrRestored]: both stay.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

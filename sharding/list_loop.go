@@ -9,12 +9,13 @@ import (
 // How long to wait after a listing has failed: at first, and at most.
 const firstListDelay, lastListDelay = 100 * time.Millisecond, 5 * time.Second
 
-// unlistedSlot is a slot whose keys are to be listed. One that comes back has another.
+// unlistedSlot is a slot whose keys are to be listed. A slot that is lost and comes back gets a new one, so
+// that a listing that began before does not count.
 type unlistedSlot struct{ since time.Duration }
 
-// listLoop adds the keys of slots that have become held: before, the queue has dropped them. Each queue has
-// its own loop, which runs while slots are not listed. It shares mu.unlisted, under the queue's mu, with
-// listLater, by which the member's other loops say which slots have become held.
+// listLoop adds the keys of slots that have begun to serve: before that, the queue dropped them. Each queue
+// has its own loop, which runs while slots are not listed. It shares mu.unlisted, under the queue's mu, with
+// listLater, by which the member's other loops say which slots have begun to serve.
 func (q *queue[T]) listLoop() {
 	delay := firstListDelay
 	var failures failureCount

@@ -171,7 +171,7 @@ func (m *Member) died() {
 		}
 		if self.version != "" {
 			m.logLocked(slog.LevelError,
-				"The member's record is gone: others believe that it is dead. Going on as a new member",
+				"The member's record is gone, or others marked it as dead. Continuing as a new member",
 				"member", self.id)
 			m.mu.counters.LostLeases++
 		}

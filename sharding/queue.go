@@ -129,7 +129,7 @@ func (q *queue[T]) slotOf(key T) int { return slotOf(q.hasher.hash(key), len(q.r
 
 func (q *queue[T]) Holds(key T) bool { return q.member.state(q.slotOf(key)) == serving }
 
-// Add does nothing for a key whose slot is not held: whoever holds it next lists the key. That may be this
+// Add does nothing for a key whose slot is not serving: whoever holds it next lists the key. That may be this
 // member, because the slot comes back, or stays although it was to move.
 func (q *queue[T]) Add(key T) {
 	if q.Holds(key) {

@@ -21,7 +21,7 @@ type table struct {
 	slots   []tableSlot
 }
 
-// tableSlot has the holder of a slot since that epoch, and the next one if it is to move, else "".
+// tableSlot is a slot's holder, the next one if it is to move, and the epoch since which it has this holder.
 type tableSlot struct {
 	holder, next string
 	epoch        int64

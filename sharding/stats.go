@@ -28,7 +28,8 @@ type Stats struct {
 	Lost uint64
 	// Kept is how often a slot was not handed over because a handler did not return.
 	Kept uint64
-	// LostLeases is how often others took the member for dead.
+	// LostLeases is how often the member lost its record: others took it for dead, or somebody deleted the
+	// Lease.
 	LostLeases uint64
 }
 

@@ -55,7 +55,7 @@ type Record struct {
 	// Of what a member writes, the protocol reads Name and Data.
 	Data string
 
-	// What follows is shown to people.
+	// What follows is for display.
 	Holder  string
 	Lease   time.Duration
 	Renewed time.Time

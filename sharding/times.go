@@ -41,13 +41,13 @@ func (m *Member) nowByBoth() moment {
 	return moment{m.now(), m.config.Clock.Now().Round(0).Sub(m.start.Round(0))}
 }
 
-// condition is whether something is so, and since when.
+// condition records since when something has been so, if it is.
 type condition struct {
 	isSo  bool
 	since time.Duration
 }
 
-// begin keeps the time at which it began before.
+// begin does nothing if it has begun already.
 func (c *condition) begin(now time.Duration) {
 	if !c.isSo {
 		*c = condition{true, now}

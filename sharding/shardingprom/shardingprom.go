@@ -65,7 +65,7 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	send(counter, float64(s.Kept), "slots_kept_total",
 		"Total number of times that a slot was not handed over because a handler did not return")
 	send(counter, float64(s.LostLeases), "lost_leases_total",
-		"Total number of times that others took this member for dead")
+		"Total number of times that this member lost its record: others took it for dead, or it was deleted")
 	for name, queue := range c.queues {
 		slots, age := queue.Unlisted()
 		send(gauge, float64(slots), "unlisted_slots",
