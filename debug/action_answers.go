@@ -31,20 +31,20 @@ func (a *action) pauseText(r *reading, group string, lasts time.Duration) string
 // retryText says that the key was added, and what keeps it from coming at once.
 func (r *reading) retryText(key any) string {
 	q, began := r.entry.queue, time.Now()
-	now, _ := q.SnapshotKey(key)
+	inQueue, _ := q.SnapshotKey(key)
 	text := "Added " + called(short(keyText(key), maxKeyBytes)) + "."
 	switch {
 	case r.eachPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).OnHold != nil }):
 		text += " It is on hold, and comes when the hold ends."
-	case now.State == workqueue.KeyProcessing:
+	case inQueue.State == workqueue.KeyProcessing:
 		text += " A worker has it, and Done queues it again."
-	case now.State == workqueue.KeyWaiting: // As with priorityqueue.Latest, or within a MinInterval.
-		text += " Its queue makes it wait, and it comes in " + human(now.Due.Sub(r.At)) + "."
+	case inQueue.State == workqueue.KeyWaiting: // As with priorityqueue.Latest, or within a MinInterval.
+		text += " Its queue makes it wait, and it comes in " + human(inQueue.Due.Sub(r.At)) + "."
 	case r.Stats.Paused || q.Stats().Paused:
 		text += " The queue or its workers are paused."
-	case now.Blocked:
+	case inQueue.Blocked:
 		text += " Its group is at its limit or paused."
-	case now.State == "" && r.checkServer(began) == nil:
+	case inQueue.State == "" && r.checkServer(began) == nil:
 		text += " The queue does not have it now: it may be done already, or another replica has its slot."
 	}
 	return text

@@ -20,14 +20,14 @@ type Action struct {
 	// "resume_group", or another text that was asked for.
 	Name string
 	// Queue is the id of the queue, Key the text of the key, and Group the name of the group, if there is one.
-	// They are printable, and long ones are cut, as what follows.
+	// All texts are printable, and cut if they are long.
 	Queue, Key, Group string
 	// Of is the set of keys that an action on many keys is for, and ErrorContains the text that their errors
 	// contain.
 	Of, ErrorContains string
 	// For is how long a pause lasts, or zero without an end.
 	For time.Duration
-	// Keys is to how many keys it was done, Left how many it did not come to.
+	// Keys counts the keys that were changed, Left those that were not reached.
 	Keys, Left int
 	// Err is why nothing was done, or not all, or nil.
 	Err error
@@ -132,7 +132,7 @@ func parseAction(r *http.Request) (a Action, err error) {
 	return a, err
 }
 
-// act does what form, which a describes, asks for. Text says what was done.
+// act carries out a, whose texts form has uncut. Text says what was done.
 func (h *Handler) act(ctx context.Context, a Action, form url.Values) (o outcome, text string, err error) {
 	e := h.find(form.Get("queue"))
 	if e == nil {

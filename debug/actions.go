@@ -101,9 +101,7 @@ var actions = actionSet{
 		isPossible: func(r *reading) bool { return r.entry.queue.PauseGroup != nil },
 		ifShutDown: "The queue is shut down: it cannot be paused.",
 		suits:      func(k keyRow) bool { return k.InQueue.Group != "" && k.IsGroupWhole },
-		toQueue: func(r *reading, group string, lasts time.Duration) {
-			r.entry.queue.PauseGroup(group, lasts)
-		},
+		toQueue:    func(r *reading, group string, lasts time.Duration) { r.entry.queue.PauseGroup(group, lasts) },
 	},
 	{
 		Name: "resume_group", ofGroup: true, doneToQueue: "Resumed group %s%s.",
@@ -128,9 +126,9 @@ func (s actionSet) Has(name string) bool {
 	return slices.ContainsFunc(s, func(a *action) bool { return a.Name == name })
 }
 
-// without returns the others than those.
-func (s actionSet) without(those func(*action) bool) actionSet {
-	return slices.DeleteFunc(slices.Clone(s), those)
+// without returns the actions for which isOut is false.
+func (s actionSet) without(isOut func(*action) bool) actionSet {
+	return slices.DeleteFunc(slices.Clone(s), isOut)
 }
 
 // only returns those of the actions that have one of the names.
@@ -194,6 +192,11 @@ func (r *reading) pausablePools() []poolReading {
 }
 
 func (r *reading) canPause() bool { return r.entry.queue.Pause != nil || len(r.pausablePools()) > 0 }
+
+// CanResume reports that resume would end a pause: of the queue, or of one of its pausable pools.
+func (r *reading) CanResume() bool {
+	return r.Stats.Paused || slices.ContainsFunc(r.pausablePools(), func(p poolReading) bool { return p.Paused })
+}
 
 func (r *reading) pause(_ string, lasts time.Duration) {
 	if r.entry.queue.Pause != nil {

@@ -18,21 +18,18 @@
 // alone:
 //
 //	?search=…&page=…          the list of queues, 50 a page, those in most trouble first
-//	?queue=ID                 one queue, and the first 25 keys of each state
+//	?queue=ID                 one queue with its pools, and the first 25 keys of each state
 //	?queue=ID&state=…&page=…  all its keys that are processing, on_hold, queued, waiting, failing or given_up
 //	&error=…                  those that fail or were given up, and whose errors contain that text
 //	?queue=ID&key=…           what is known of the key with that text
 //	?queue=ID&key=…&id=…      the same. All keys link there; id distinguishes those whose texts look alike.
-//	?queue=ID&count=…&error=… how many keys an action would be for: see below
+//	?queue=ID&count=…&error=… how many keys an action on that set is for: failing, given_up, or all of both
 //	&format=json              each of them as JSON
 //
 // A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose
 // texts contain it are shown. A search goes over all keys; a million take less than a second. It takes a
 // minute at most, and ends when its reader leaves. One search, of any queue, runs at a time; lists of more
 // than 512 keys wait for it. Any other page takes five seconds at most. Actions do not wait.
-//
-// A queue knows why a key has failed, and package worker which keys were given up. Pools are shown on the
-// page of their queue.
 //
 // If a queue on a server, such as those of package redisqueue, does not reach it, or an answer takes more
 // than a second, the page shows its last numbers and says that the server did not answer in time. An action
@@ -64,10 +61,10 @@
 // queue itself kept it as given up.
 //
 // The answer is an object with action, queue, key, group, and text, which says what was done; error, if not
-// all was done. With of, also: keys, how many it was done to; gone, how many had left meanwhile;
-// left, how many were not done in ten seconds, or because the queue's server did not answer; left_more, if
-// there may be others: a queue lists 10,000 given-up keys, or the time was over. Repeat the action until both
-// are gone. If the queue was shut down meanwhile, error says so, and keys counts some that it has not taken.
+// all was done; and, zero if it was not on keys: keys, how many it was done to; gone, how many had left
+// meanwhile; left, how many were not done in ten seconds, or because the queue's server did not answer. With
+// left_more there may be others: a queue lists 10,000 given-up keys, or the time was over. Repeat it until
+// both are gone. If the queue was shut down meanwhile, error says so, and keys counts some not taken.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value,
 // which forms cannot send and scripts of other origins may not, and the browser must not say that it comes

@@ -3,6 +3,7 @@ package debug_test
 import (
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -138,8 +139,8 @@ func TestEarlyTick(t *testing.T) {
 	})
 }
 
-// When one of two pools ends, the failures of the other are no news. The ended pool goes, no matter what
-// name it was shown under.
+// When one of two pools ends, the failures and the delays of the other are no news. The ended pool goes, no
+// matter what name it was shown under.
 func TestErrorsOfPoolThatEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var ended atomic.Bool
@@ -151,14 +152,21 @@ func TestErrorsOfPoolThatEnds(t *testing.T) {
 				if ends {
 					asked++
 				}
-				return worker.Snapshot[any]{Stats: worker.Stats{Name: "another name", Failed: failed, Ended: ends}}
+				delays := &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{failed, 0}}
+				return worker.Snapshot[any]{Stats: worker.Stats{
+					Name: "another name", Failed: failed, RetryDelays: delays, Ended: ends,
+				}}
 			})
 			i.Queue.Queue = queueNamed("q")
 			h.InspectPool("q", i)
 		}
-		time.Sleep(12 * time.Second)
+		time.Sleep(12 * time.Minute)
+		wantBody(t, get(h, "?queue=q"), "Until a retry</th>", `data-label="Keys">0<`)
 		ended.Store(true)
 		time.Sleep(time.Minute)
+		if body := get(h, "?queue=q").Body.String(); strings.Contains(body, "Until a retry") {
+			t.Error("the table of times has those since the pool began")
+		}
 		d, history := getJSON[detail](t, h, "?queue=q"), h.History("q")
 		if slices.ContainsFunc(history[1:], func(p debug.Point) bool { return p.Errors != 0 }) {
 			t.Errorf("%+v", history)

@@ -6,7 +6,7 @@ import (
 )
 
 // This file has what the handler answers as JSON. Stable are actionAnswer, countReport, the id of a queue,
-// and the key and the id of a key. All else may change. Pages have models of their own.
+// and the key and the id of a key. All else may change. Templates read keyJSON as well: see keyRow.
 
 // actionAnswer is the answer to a request for an action.
 type actionAnswer struct {
@@ -22,7 +22,7 @@ type actionAnswer struct {
 
 // outcome is what became of an action on keys.
 type outcome struct {
-	// Keys is to how many it was done. Gone were there before, and not any more.
+	// Keys counts those that were changed, Gone those that had left meanwhile.
 	Keys int `json:"keys"`
 	Gone int `json:"gone"`
 	// Left is how many were not done: the time was over, or the queue's server did not answer. LeftMore reports

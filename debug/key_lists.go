@@ -42,7 +42,7 @@ func (r *reading) readKeys() {
 	}
 }
 
-// newKeyList returns a list of keys, for which the queue has returned that many.
+// newKeyList lists keys, ofQueue of which the queue returned: if those are listLen, it may have more.
 func newKeyList(keys iter.Seq[knownKey], ofQueue int) keyList {
 	return keyList{slices.Collect(keys), ofQueue >= listLen}
 }
@@ -65,7 +65,7 @@ func (r *reading) readGivenUp(limit int) {
 	}
 }
 
-// givenUp yields the given-up keys, the latest first: those that readGivenUp has got, and those of the pools.
+// givenUp yields the given-up keys, the latest first: those of the last readGivenUp, and those of the pools.
 func (r *reading) givenUp(yield func(knownKey) bool) {
 	inPools := r.inPools(worker.KeyGivenUp, workqueue.Snapshot[any]{})
 	keys := distinct(nil, slices.Values(mapped(r.keptAsGivenUp, fromKept)), inPools)

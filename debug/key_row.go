@@ -19,10 +19,10 @@ type keyRow struct {
 	// Failure has its failures, or is nil without any.
 	Failure *worker.FailedKey[any]
 	Causes  *workqueue.Causes
-	// Since is since when it is in its state, if that is known.
+	// Since is when it came into its state, or zero if that is not known.
 	Since time.Time
 
-	// At is when that was so.
+	// At is when all this was read.
 	At      time.Time
 	QueueID string
 	// Actions are what can be done with it. IsGroupWhole reports that the page shows the whole name of its
@@ -31,8 +31,8 @@ type keyRow struct {
 	IsGroupWhole bool
 }
 
-// row returns what pages show of k, with what of can can be done with it. It calls the key's own methods.
-func (r *reading) row(k knownKey, can actionSet) keyRow {
+// row returns what pages show of k, with those of offered that suit it. It calls the key's own methods.
+func (r *reading) row(k knownKey, offered actionSet) keyRow {
 	text := keyText(k.key())
 	row := keyRow{At: r.At, QueueID: r.ID(), Since: k.since()}
 	row.Key, row.ID, row.Bytes = cut(text, maxKeyBytes), keyID(k.key()), len(text)
@@ -44,19 +44,19 @@ func (r *reading) row(k knownKey, can actionSet) keyRow {
 	if row.Causes = row.InQueue.Causes; row.Causes == nil && !row.InPools.Causes.IsZero() {
 		row.Causes = &row.InPools.Causes
 	}
-	row.Actions = can.without(func(a *action) bool { return a.suits == nil || !a.suits(row) })
+	row.Actions = offered.without(func(a *action) bool { return a.suits == nil || !a.suits(row) })
 	return row
 }
 
-// rows returns keys for a list of that state, with what of can can be done with each. It asks the queue about
+// rows returns keys for a list of that state. It asks the queue about
 // keys that it has said nothing of, and leaves out given-up keys that fail again.
-func (r *reading) rows(keys []knownKey, state string, can actionSet) (rows []keyRow) {
+func (r *reading) rows(keys []knownKey, state string, offered actionSet) (rows []keyRow) {
 	for _, k := range keys {
 		r.askQueue(&k)
 		if state == stateGivenUp && !k.isGivenUp() {
 			continue
 		}
-		rows = append(rows, r.row(k, can))
+		rows = append(rows, r.row(k, offered))
 	}
 	return rows
 }

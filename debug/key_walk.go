@@ -17,7 +17,8 @@ const maxGivenUp = 10_000
 // others, all that the queue has. It needs the lists: see readKeys.
 type keyWalk struct {
 	*reading
-	// walked counts the keys that it has gone over, and isCutShort reports that there was no time for all.
+	// walked counts the keys that it has gone over. isCutShort reports that it has left some out: there was no
+	// time, or the queue keeps more than maxGivenUp given-up keys.
 	walked     int
 	isCutShort bool
 }
@@ -37,7 +38,8 @@ func (w *keyWalk) all() iter.Seq[knownKey] {
 	return concat(inPools, w.listed(stateQueued), w.listed(stateWaiting), w.in(stateGivenUp), w.allInQueue)
 }
 
-// isStillGivenUp reports whether a key has not failed again. Of those that a queue keeps itself it says so.
+// isStillGivenUp reports whether a key has not failed again: another pool of the queue may have had it since.
+// Of those that a queue keeps itself it says so.
 func (w *keyWalk) isStillGivenUp(k knownKey) bool {
 	if !k.isKept {
 		w.askQueue(&k)

@@ -40,7 +40,7 @@ func statesOf(set string) []string {
 
 // knownKey is a key with what the queue and its pools say of it.
 type knownKey struct {
-	// inQueue is what the queue says. It was asked unless hasAsked is false.
+	// inQueue is what the queue says. Unless hasAsked, it was not asked, and inQueue has the key alone.
 	inQueue  workqueue.KeySnapshot[any]
 	hasAsked bool
 	// inPools is what the pools say.

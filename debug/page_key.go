@@ -19,7 +19,7 @@ type keyPage struct {
 // keyPage reports the keys of r that are called as query asks or, if none is and query has no id, those that
 // contain it.
 func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
-	text, id, can := query.Get("key"), query.Get("id"), h.actionsOf(r)
+	text, id, offered := query.Get("key"), query.Get("id"), h.actionsOf(r)
 	w, s := &keyWalk{reading: r}, r.startSearch(text, id)
 	if s.exact { // The queue may keep it as given up besides.
 		r.readGivenUp(listLen)
@@ -31,9 +31,7 @@ func (h *Handler) keyPage(r *reading, query url.Values) *keyPage {
 	s.finish(r)
 	p := &keyPage{Queue: r, Search: cut(text, maxKeyBytes), More: s.more, Incomplete: w.isPartial()}
 	p.Exact = s.exact || id != ""
-	for _, k := range s.keys {
-		p.Keys = append(p.Keys, r.row(k, can))
-	}
+	p.Keys = mapped(s.keys, func(k knownKey) keyRow { return r.row(k, offered) })
 	if p.Exact && len(p.Keys) == 1 {
 		p.Story = &p.Keys[0]
 	}

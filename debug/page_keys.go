@@ -38,10 +38,11 @@ func (h *Handler) keysPage(r *reading, of stateSection, query url.Values) *keysP
 	p.Pager = newPager(query, total, keysPerPage, func(page int) string {
 		return href("page", page, "queue", r.ID(), "state", of.State, "error", text)
 	})
-	if r.lists[of.State].hasMore {
+	if of.State != stateGivenUp && r.lists[of.State].hasMore {
 		of.Hint += fmt.Sprintf("; those after the first %d in no order", len(r.lists[of.State].keys))
 	}
-	p.Section = r.section(of, h.actionsOf(r), foundKeys{keys, total, true, text, p.More})
+	found := foundKeys{keys: keys, total: total, isOfAll: true, text: text, isPartial: p.More}
+	p.Section = r.section(of, h.actionsOf(r), found)
 	p.page = newPage(w.walked, object{
 		"time": r.At.UTC(), "queue": r.json(), "state": of.State, "keys": keysJSON(p.Section.Keys), "total": total,
 		"more": p.More, "page": p.Pager.Page, "pages": p.Pager.Pages, "error": r.Missing(),

@@ -59,7 +59,7 @@ func (h *Handler) queuePage(r *reading) *queuePage {
 		s := r.section(of, p.Actions, foundKeys{keys: first, total: of.total(r)})
 		p.Sections[of.State], lists[of.State] = s, keysJSON(s.Keys)
 	}
-	p.page = newPage(w.walked, object{
+	p.page = newPage(0, object{
 		"time": r.At.UTC(), "queue": r.json(), "keys": lists, "errors": p.ErrorGroups, "facts": p.Facts,
 	}, "queue", r.ID())
 	return p

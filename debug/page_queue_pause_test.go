@@ -48,6 +48,12 @@ func TestPauseOfPools(t *testing.T) {
 		if n := handled(); n != 2 {
 			t.Errorf("%v handled in the end", n)
 		}
+		h.act(t, 200, "q", "pause")
+		start(t, worker.New(q, func(context.Context, string) error { return nil },
+			worker.Options[string]{Name: "not paused", MetricsProvider: h}))
+		synctest.Wait()
+		wantBody(t, get(h, "?queue=q"), `data-action="resume"`, `data-action="pause"`,
+			`q <span class="badge warn">paused</span></th>`, "not paused</th>")
 	})
 }
 

@@ -14,7 +14,8 @@ import (
 // wedgedAfter is after how long calls of all workers are a reason to restart the program.
 const wedgedAfter = 10 * time.Minute
 
-// reading is what an entry's queue and pools report at one moment.
+// reading is a request's view of a queue: its numbers and those of its pools, read at At, and then what
+// readKeys, a search or a keyWalk asks for.
 type reading struct {
 	// ctx ends when the answer must be there, and with its reader.
 	ctx   context.Context

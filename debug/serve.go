@@ -91,7 +91,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, m model)
 	e := h.find(query.Get("queue"))
 	switch {
 	case e == nil:
-		gone := fmt.Sprintf("No queue %s is registered, or none is any more.", cut(query.Get("queue"), maxName))
+		gone := fmt.Sprintf("No queue %s is registered, or it has ended.", cut(query.Get("queue"), maxName))
 		return http.StatusNotFound, "gone", newGonePage("No such queue", gone)
 	case query.Has("count"):
 		status, counted := h.countPage(h.read(ctx, e), query)

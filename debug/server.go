@@ -15,18 +15,18 @@ const patience = time.Second
 var errNoAnswer = refuse(http.StatusServiceUnavailable,
 	"The queue's server did not answer in time. Its numbers are those of its last answer; keys may be missing.")
 
-// askServer calls f, for which the queue may ask its server, unless an earlier call got no answer or there is
-// no time left.
+// askServer calls f, in which the queue may ask its server. It does not if r.missing is set, and sets it if
+// there is no time left.
 func (r *reading) askServer(f func()) {
-	if r.missing == nil && r.ctx.Err() != nil {
+	switch {
+	case r.missing != nil:
+	case r.ctx.Err() != nil:
 		r.missing = errNoTime
+	default:
+		began := time.Now()
+		f()
+		r.checkServer(began)
 	}
-	if r.missing != nil {
-		return
-	}
-	began := time.Now()
-	f()
-	r.checkServer(began)
 }
 
 // checkServer sets r.missing if the queue's server may not have answered since began (in real time): the

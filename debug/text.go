@@ -126,12 +126,9 @@ func cut(s string, limit int) string {
 	return printable(s)
 }
 
-// short is cut, with a sign if something was cut off.
+// short is cut, with … if something was cut off.
 func short(s string, limit int) string {
-	if len(s) > limit {
-		return cut(s, limit) + "…"
-	}
-	return cut(s, limit)
+	return cut(s, limit) + when(len(s) > limit, "…")
 }
 
 // unquoted is what printable does not escape.

@@ -11,13 +11,13 @@ import (
 // times are histograms of how long keys were in the line, in work and on hold, of the delays that failed keys
 // got, and of how long changes took. Those that are not known are nil.
 type times struct {
-	at  time.Time
-	all [5]*workqueue.Histogram
+	at         time.Time
+	histograms [5]*workqueue.Histogram
 }
 
 func (r *reading) times() times {
 	s, w := r.Stats, r.Workers
-	return times{at: r.At, all: [5]*workqueue.Histogram{
+	return times{at: r.At, histograms: [5]*workqueue.Histogram{
 		s.Latency, s.WorkDuration, w.HoldDurations, w.RetryDelays, w.Changes,
 	}}
 }
@@ -30,7 +30,7 @@ type timesTable struct {
 
 // timesRow sums up a histogram, as texts.
 type timesRow struct {
-	Name, Count, Mean, Half, Ninety, Most string
+	Name, Count, Mean, Half, Ninety, NinetyNine string
 }
 
 // timesNames are what a page calls the times.
@@ -45,9 +45,9 @@ func (h *history) recent(now times) timesTable {
 		since = now
 	}
 	t := timesTable{Covers: now.at.Sub(since.at)}
-	for i, all := range now.all {
-		if all != nil {
-			t.Rows = append(t.Rows, newTimesRow(timesNames[i], difference(all, since.all[i])))
+	for i := range now.histograms {
+		if counted := difference(now.histograms[i], since.histograms[i]); counted != nil {
+			t.Rows = append(t.Rows, newTimesRow(timesNames[i], counted))
 		}
 	}
 	return t
@@ -74,15 +74,16 @@ func atMost(h *workqueue.Histogram, count uint64, part float64) string {
 	return "> " + secondsText(last)
 }
 
-// difference returns what now has counted since before, or now if before is no earlier state of it.
+// difference returns what now has counted since before: without before, all. It returns nil if that is not
+// known. A count that falls lacks a pool that has ended: how much of what is left is new nobody knows.
 func difference(now, before *workqueue.Histogram) *workqueue.Histogram {
-	if before == nil || len(now.Counts) != len(before.Counts) {
+	if now == nil || before == nil {
 		return now
 	}
 	d := &workqueue.Histogram{Bounds: now.Bounds, Sum: now.Sum - before.Sum}
 	for i := range now.Counts {
-		if now.Counts[i] < before.Counts[i] {
-			return now
+		if len(now.Counts) != len(before.Counts) || now.Counts[i] < before.Counts[i] {
+			return nil
 		}
 		d.Counts = append(d.Counts, now.Counts[i]-before.Counts[i])
 	}
