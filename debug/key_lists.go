@@ -42,7 +42,7 @@ func (r *reading) readKeys() {
 	}
 }
 
-// newKeyList lists keys, ofQueue of which the queue returned: if those are listLen, it may have more.
+// newKeyList lists keys. The queue returned ofQueue of them: if those are listLen, it may have more.
 func newKeyList(keys iter.Seq[knownKey], ofQueue int) keyList {
 	return keyList{slices.Collect(keys), ofQueue >= listLen}
 }

@@ -75,7 +75,7 @@ func atMost(h *workqueue.Histogram, count uint64, part float64) string {
 }
 
 // difference returns what now has counted since before: without before, all. It returns nil if that is not
-// known. A count that falls lacks a pool that has ended: how much of what is left is new nobody knows.
+// known. If a count falls, a pool has ended, and how much of the rest is new is not known.
 func difference(now, before *workqueue.Histogram) *workqueue.Histogram {
 	if now == nil || before == nil {
 		return now

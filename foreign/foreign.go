@@ -187,7 +187,7 @@ func (q *wrapper[T]) endFetch(h workqueue.HandOut[T], shutdown bool, doneCount u
 	return false
 }
 
-// leaveLocked queues item, which below has dropped, or drops it too.
+// leaveLocked queues item, which below has dropped. While the wrapper drops keys, it drops item as well.
 func (q *wrapper[T]) leaveLocked(item T) {
 	if q.mu.dropping {
 		q.mu.dropped++

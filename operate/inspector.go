@@ -11,7 +11,7 @@ import (
 // Inspector has the methods of a queue for tools that do not know the type of its keys. They panic on a key
 // of another type. Those that only some queues have may be nil.
 type Inspector struct {
-	// Queue is the queue itself, for comparison, and Below the one that it wraps.
+	// Queue is the queue itself, for comparison, and Below the queue that it wraps.
 	Queue, Below any
 
 	Stats        func() workqueue.Stats

@@ -76,7 +76,7 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 }
 
 // readFirst returns up to limit keys of each list, in its order, and beside an error what it has got. It
-// reads all shards at once, so that one that hangs does not hide the others.
+// reads all shards at once, so that a shard that hangs does not hide the others.
 func (q *Queue[T]) readFirst(ctx context.Context, limit int, lists ...List) (pages [][]KeyInfo[T], err error) {
 	found, errs := make([][][]KeyInfo[T], len(q.shards)), make([]error, len(q.shards))
 	var reading sync.WaitGroup

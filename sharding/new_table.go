@@ -29,8 +29,8 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	return due, err
 }
 
-// tableToMake returns the table to make now, the one known so far, and the version of the damaged one that it
-// replaces, if there is one. Otherwise it returns when to look again.
+// tableToMake returns the table to make now, the table known so far, and the version of the damaged table
+// that it replaces, or "". Otherwise it returns when to look again.
 func (m *Member) tableToMake(now time.Duration) (t, known *table, replaced string, due time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -103,7 +103,7 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 }
 
 // holdBeforeDone returns the hold that must come before the call's Done, or nil. A key whose lease is lost
-// needs none. Of the handler's hold and one that slows the key down, the one with the longer limit counts.
+// needs no hold. Of the handler's hold and the slow-down, the one with the longer limit counts.
 // It lasts at least as long as the slow-down.
 func (c *Tracked[T]) holdBeforeDone() *hold[T] {
 	t := c.tracker

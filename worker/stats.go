@@ -70,8 +70,8 @@ type Stats struct {
 	// for the key again. Keys that are given up, forgotten or removed are not in it. It is nil if the queue has
 	// no metrics.
 	Changes *workqueue.Histogram `json:"changes"`
-	// OldestUnanswered is the age of the oldest change without such a call. Keys on hold do not count. One that
-	// others have handled or removed may count for ten minutes after it was due.
+	// OldestUnanswered is the age of the oldest change without such a call. Keys on hold do not count. A key
+	// that others have handled or removed may count for ten minutes after it was due.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
 	// ListedAt is when the last successful call of Options.List ended. ListsFailed counts the failed ones.

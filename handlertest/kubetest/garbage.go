@@ -68,7 +68,7 @@ func (c *Cluster) collect(o client.Object) {
 	}
 }
 
-// ownerOf returns the owner to which an object refers, or nil. There is none in another namespace.
+// ownerOf returns the owner to which an object refers, or nil. An object in another namespace is no owner.
 func (c *Cluster) ownerOf(o client.Object, ref metav1.OwnerReference) client.Object {
 	owner := c.byUID[ref.UID]
 	if owner != nil && owner.GetNamespace() != "" && owner.GetNamespace() != o.GetNamespace() {

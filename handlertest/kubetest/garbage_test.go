@@ -121,7 +121,7 @@ func TestPropagation(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		// What depends on a dependent goes first as well, and an owner in another namespace is none.
+		// What depends on a dependent goes first as well, and an object in another namespace owns nothing.
 		top := &corev1.ConfigMap{ObjectMeta: meta("top")}
 		err = c.Create(ctx, top)
 		middle, leaf := &corev1.ConfigMap{ObjectMeta: meta("middle")}, &corev1.Pod{ObjectMeta: meta("leaf")}

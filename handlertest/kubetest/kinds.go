@@ -64,8 +64,8 @@ var globalKinds = []string{"CSIDriver", "CSINode", "CertificateSigningRequest", 
 	"ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "VolumeAttachment",
 	"VolumeAttributesClass"}
 
-// isGlobal reports whether the objects of a kind are in no namespace. Those of other kinds than Kubernetes'
-// are as the first one that was created.
+// isGlobal reports whether the objects of a kind are in no namespace. For other kinds than Kubernetes'
+// the first object that was created decides.
 func (c *Cluster) isGlobal(kind schema.GroupVersionKind) bool {
 	if isKubernetes(kind) {
 		return slices.Contains(globalKinds, kind.Kind)

@@ -108,9 +108,9 @@ func (c *Counts[T]) Of(key T) (f Failures) {
 }
 
 // Judge returns what follows from a failure of key, whose hash is h. It asks the limiter, without a lock,
-// only about a new one that is retried. If the caller says so, or if the last delay has not passed, it is the
-// same failure as the last one. The caller may change Delay, and calls Record unless the key is given up:
-// Judge drops that one.
+// only about a new failure that is retried. If the caller says so, or if the last delay has not passed, it is
+// the same failure as the last one. The caller may change Delay, and calls Record unless the key is given up:
+// Judge drops such a key.
 func (c *Counts[T]) Judge(h keytable.Hash, key T, f Failure, limiter Limiter[T], isSame bool) Retry {
 	c.sweep()
 	r := c.judge(h, key, f, isSame)
